@@ -1,0 +1,526 @@
+//! Foreign JSON, kept byte for byte.
+//!
+//! Bodies (inputs, messages, arguments, results …) come from outside and are stored exactly as given,
+//! without the white space outside strings. They are never parsed and printed again: key order, number
+//! spelling, doubled keys and lone-surrogate escapes survive. Reading looks at one level at a time, and
+//! the last of doubled keys counts, as in JavaScript.
+
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// Bodies nest at most this many levels.
+pub const DEPTH_MAX: usize = 1_000;
+
+/// A JSON value from outside, compact, byte for byte as it was given.
+#[derive(Clone)]
+pub struct Raw(Box<RawValue>);
+
+/// Why some text cannot be a body.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RawError {
+    /// The text is not one JSON value.
+    #[error("not JSON: {0}")]
+    Syntax(String),
+    /// The value nests too deeply.
+    #[error("nests {depth} levels deep, more than the {DEPTH_MAX} that are allowed")]
+    TooDeep {
+        /// Levels found.
+        depth: usize,
+    },
+}
+
+impl Raw {
+    /// Takes one JSON value and removes the white space outside its strings.
+    pub fn parse(text: &str) -> Result<Self, RawError> {
+        // Depth first: no parser below is trusted with unbounded nesting.
+        let depth = depth(text);
+        if depth > DEPTH_MAX {
+            return Err(RawError::TooDeep { depth });
+        }
+        let value: &RawValue =
+            serde_json::from_str(text).map_err(|source| RawError::Syntax(source.to_string()))?;
+        Ok(Self::trusted(compact(value.get())))
+    }
+
+    /// Plain text, kept as a JSON string.
+    pub fn text(text: &str) -> Self {
+        let mut spelled = String::with_capacity(text.len() + 2);
+        spell(text, &mut spelled);
+        Self::trusted(spelled)
+    }
+
+    /// A JSON object or array as it is, anything else as text: the rule for inputs, results and replies.
+    ///
+    /// Nesting beyond [`DEPTH_MAX`] is an error, never text.
+    pub fn structured_or_text(text: &str) -> Result<Self, RawError> {
+        let first = text.trim_start_matches([' ', '\t', '\r', '\n']);
+        if first.starts_with(['{', '[']) {
+            match Self::parse(text) {
+                Err(RawError::Syntax(_)) => {}
+                decided => return decided,
+            }
+        }
+        Ok(Self::text(text))
+    }
+
+    /// Builds a body from text that this library composed itself.
+    fn trusted(text: String) -> Self {
+        #[expect(clippy::expect_used, reason = "callers pass text that was just validated or composed")]
+        Self(RawValue::from_string(text).expect("composed JSON is valid"))
+    }
+
+    /// The stored bytes.
+    pub fn get(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Lower-case hex SHA-256 of the stored bytes.
+    pub fn sha256(&self) -> String {
+        sha256_hex(self.get().as_bytes())
+    }
+
+    /// The value, one level deep.
+    pub fn view(&self) -> View<'_> {
+        View::of(self.get())
+    }
+}
+
+impl PartialEq for Raw {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Raw {}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.get())
+    }
+}
+
+impl Serialize for Raw {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self)
+    }
+}
+
+/// For `Option<Raw>` fields: a field that is there is `Some`, also when its value is `null`.
+pub fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw>, D::Error> {
+    Raw::deserialize(deserializer).map(Some)
+}
+
+/// One JSON value, looked at one level deep. Text that is not JSON is [`View::Other`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum View<'a> {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A number, in its own spelling.
+    Number(&'a str),
+    /// A string, decoded; a lone surrogate became U+FFFD.
+    String(String),
+    /// An array; the items are raw JSON.
+    Array(Vec<&'a str>),
+    /// An object in its own order, doubled keys included; the values are raw JSON.
+    Object(Object<'a>),
+    /// Not JSON.
+    Other,
+}
+
+/// The members of an object, in file order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object<'a>(pub Vec<(String, &'a str)>);
+
+impl<'a> View<'a> {
+    /// Looks at `text`, which may have white space around it.
+    pub fn of(text: &'a str) -> Self {
+        let text = text.trim_matches([' ', '\t', '\r', '\n']);
+        let seen = match text.as_bytes().first() {
+            Some(b'{') => members(text).map(Self::Object),
+            Some(b'[') => items(text).map(Self::Array),
+            Some(b'"') => decode_string(text).map(Self::String),
+            Some(b't') if text == "true" => Some(Self::Bool(true)),
+            Some(b'f') if text == "false" => Some(Self::Bool(false)),
+            Some(b'n') if text == "null" => Some(Self::Null),
+            Some(b'-' | b'0'..=b'9') => {
+                serde_json::from_str::<&RawValue>(text).ok().map(|_| Self::Number(text))
+            }
+            _ => None,
+        };
+        seen.unwrap_or(Self::Other)
+    }
+
+    /// The object, if it is one.
+    pub fn object(self) -> Option<Object<'a>> {
+        match self {
+            Self::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// The string, if it is one.
+    pub fn string(self) -> Option<String> {
+        match self {
+            Self::String(string) => Some(string),
+            _ => None,
+        }
+    }
+
+    /// The items, if it is an array.
+    pub fn array(self) -> Option<Vec<&'a str>> {
+        match self {
+            Self::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Object<'a> {
+    /// The raw value of `key`; of doubled keys the last.
+    pub fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().rev().find(|(name, _)| name == key).map(|(_, value)| *value)
+    }
+
+    /// The value of `key`, one level deep.
+    pub fn view(&self, key: &str) -> Option<View<'a>> {
+        self.get(key).map(View::of)
+    }
+
+    /// The value of `key`, if it is a string.
+    pub fn string(&self, key: &str) -> Option<String> {
+        self.view(key)?.string()
+    }
+
+    /// The value of `key`, if it is an array.
+    pub fn array(&self, key: &str) -> Option<Vec<&'a str>> {
+        self.view(key)?.array()
+    }
+
+    /// The value of `key`, if it is an object.
+    pub fn object(&self, key: &str) -> Option<Object<'a>> {
+        self.view(key)?.object()
+    }
+
+    /// The first key that occurs twice, if one does.
+    pub fn doubled(&self) -> Option<&str> {
+        let mut seen = std::collections::HashSet::new();
+        self.0.iter().map(|(key, _)| key.as_str()).find(|key| !seen.insert(*key))
+    }
+}
+
+/// Writes an object of raw values; the spelling of keys is serde_json's.
+#[derive(Debug, Default)]
+pub struct ObjectWriter(String);
+
+impl ObjectWriter {
+    /// Adds a member whose value is raw JSON.
+    #[must_use]
+    pub fn raw(mut self, key: &str, value: &str) -> Self {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        spell(key, &mut self.0);
+        self.0.push(':');
+        self.0.push_str(value);
+        self
+    }
+
+    /// Adds a member whose value is a string.
+    #[must_use]
+    pub fn string(self, key: &str, value: &str) -> Self {
+        let mut spelled = String::with_capacity(value.len() + 2);
+        spell(value, &mut spelled);
+        self.raw(key, &spelled)
+    }
+
+    /// The finished object, compact.
+    pub fn finish(mut self) -> Raw {
+        if self.0.is_empty() {
+            self.0.push('{');
+        }
+        self.0.push('}');
+        Raw::trusted(compact(&self.0))
+    }
+}
+
+/// Whether two values mean the same: white space, key order and escapes apart, numbers by their spelling.
+///
+/// The keys in `apart` are not compared on the outermost level. Both must nest at most [`DEPTH_MAX`] levels.
+pub fn same(left: &str, right: &str, apart: &[&str]) -> bool {
+    match (View::of(left), View::of(right)) {
+        (View::Other, _) | (_, View::Other) => false,
+        (View::Array(left), View::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(&right).all(|(left, right)| same(left, right, &[]))
+        }
+        (View::Object(left), View::Object(right)) => {
+            let keys = |object: &Object<'_>| {
+                object
+                    .0
+                    .iter()
+                    .map(|(key, _)| key.clone())
+                    .filter(|key| !apart.contains(&key.as_str()))
+                    .collect::<std::collections::BTreeSet<_>>()
+            };
+            let (ours, theirs) = (keys(&left), keys(&right));
+            ours == theirs
+                && ours.iter().all(|key| match (left.get(key), right.get(key)) {
+                    (Some(left), Some(right)) => same(left, right, &[]),
+                    _ => false,
+                })
+        }
+        (left, right) => left == right,
+    }
+}
+
+/// Lower-case hex SHA-256.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Lower-case hex of some bytes.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// How deep brackets nest outside strings; needs no stack, and the text need not be JSON.
+pub fn depth(text: &str) -> usize {
+    let (mut level, mut deepest) = (0usize, 0usize);
+    let mut scan = Strings::default();
+    for byte in text.bytes() {
+        if scan.inside(byte) {
+            continue;
+        }
+        match byte {
+            b'{' | b'[' => {
+                level += 1;
+                deepest = deepest.max(level);
+            }
+            b'}' | b']' => level = level.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// Whether a valid JSON text has no white space outside strings.
+pub fn is_compact(text: &str) -> bool {
+    let mut scan = Strings::default();
+    text.bytes().all(|byte| scan.inside(byte) || !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'))
+}
+
+/// Removes white space outside strings.
+fn compact(text: &str) -> String {
+    let mut scan = Strings::default();
+    text.chars()
+        .filter(|char| {
+            // Only ASCII decides; other characters occur inside strings alone.
+            let byte = u8::try_from(*char).unwrap_or(b'x');
+            scan.inside(byte) || !matches!(char, ' ' | '\t' | '\r' | '\n')
+        })
+        .collect()
+}
+
+/// Follows whether a byte belongs to a JSON string (its quotes included).
+#[derive(Default)]
+struct Strings {
+    within: bool,
+    escaped: bool,
+}
+
+impl Strings {
+    fn inside(&mut self, byte: u8) -> bool {
+        if !self.within {
+            self.within = byte == b'"';
+            return self.within;
+        }
+        if self.escaped {
+            self.escaped = false;
+        } else if byte == b'\\' {
+            self.escaped = true;
+        } else if byte == b'"' {
+            self.within = false;
+        }
+        true
+    }
+}
+
+/// Spells a string as serde_json does.
+fn spell(text: &str, out: &mut String) {
+    #[expect(clippy::expect_used, reason = "a string always serializes")]
+    out.push_str(&serde_json::to_string(text).expect("a string serializes"));
+}
+
+fn decode_string(text: &str) -> Option<String> {
+    struct Decoded(String);
+    impl<'de> Deserialize<'de> for Decoded {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            TextSeed.deserialize(deserializer).map(Decoded)
+        }
+    }
+    serde_json::from_str::<Decoded>(text).ok().map(|decoded| decoded.0)
+}
+
+/// Reads a string by its bytes: serde_json hands a lone surrogate out only that way.
+struct TextSeed;
+
+impl<'de> DeserializeSeed<'de> for TextSeed {
+    type Value = String;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl Visitor<'_> for TextSeed {
+    type Value = String;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<String, E> {
+        Ok(from_wtf8(bytes))
+    }
+    fn visit_str<E>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+}
+
+/// A lone surrogate is three bytes here, and one U+FFFD afterwards.
+fn from_wtf8(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        // 0xED begins each encoded surrogate; its two continuation bytes come as chunks of their own.
+        if chunk.invalid().first() == Some(&0xED) {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+    text
+}
+
+fn members(text: &str) -> Option<Object<'_>> {
+    struct Members;
+    impl<'de> Visitor<'de> for Members {
+        type Value = Vec<(String, &'de str)>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = Vec::new();
+            while let Some(key) = map.next_key_seed(TextSeed)? {
+                members.push((key, map.next_value::<&RawValue>()?.get()));
+            }
+            Ok(members)
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let members = deserializer.deserialize_map(Members).ok()?;
+    deserializer.end().ok()?;
+    Some(Object(members))
+}
+
+fn items(text: &str) -> Option<Vec<&str>> {
+    struct Items;
+    impl<'de> Visitor<'de> for Items {
+        type Value = Vec<&'de str>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = seq.next_element::<&RawValue>()? {
+                items.push(item.get());
+            }
+            Ok(items)
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let items = deserializer.deserialize_seq(Items).ok()?;
+    deserializer.end().ok()?;
+    Some(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(text: &str) -> Raw {
+        Raw::parse(text).expect("valid")
+    }
+
+    #[test]
+    fn bytes_survive_but_white_space_outside_strings() {
+        let given = "{ \"b\" : 1e2,\t\"a\":[ 18446744073709551616 ,-0],\r\n\"a\":\"\\ud83d x\\u0000\" }";
+        let kept = "{\"b\":1e2,\"a\":[18446744073709551616,-0],\"a\":\"\\ud83d x\\u0000\"}";
+        assert_eq!(raw(given).get(), kept);
+        assert!(is_compact(kept));
+        assert!(!is_compact(given));
+        assert_eq!(raw(" 1e400 ").get(), "1e400");
+    }
+
+    #[test]
+    fn a_quote_behind_escapes_does_not_end_a_string() {
+        assert_eq!(raw(r#"[ "a\\" , "b \" c" ]"#).get(), r#"["a\\","b \" c"]"#);
+        assert_eq!(raw("[\"語 \u{2028} x\" ]").get(), "[\"語 \u{2028} x\"]");
+    }
+
+    #[test]
+    fn the_last_of_doubled_keys_counts() {
+        let raw = raw(r#"{"a":1,"a":"\ud800y","us\u0065r":null}"#);
+        let object = raw.view().object().expect("object");
+        assert_eq!(object.string("a").as_deref(), Some("\u{fffd}y"));
+        assert_eq!(object.doubled(), Some("a"));
+        assert_eq!(object.get("user"), Some("null"));
+    }
+
+    #[test]
+    fn depth_is_limited_without_recursion() {
+        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        assert_eq!(raw(&nested(1_000)).get(), nested(1_000));
+        assert_eq!(Raw::parse(&nested(1_001)), Err(RawError::TooDeep { depth: 1_001 }));
+        assert_eq!(Raw::parse(&nested(100_000)), Err(RawError::TooDeep { depth: 100_000 }));
+        assert_eq!(depth(r#"["[[[", {"a\"{":1}]"#), 2);
+    }
+
+    #[test]
+    fn structured_or_text_takes_objects_and_arrays_only() {
+        let kept = |text| Raw::structured_or_text(text).expect("fits").get().to_owned();
+        assert_eq!(kept("{\"a\": 1}\n"), "{\"a\":1}");
+        assert_eq!(kept("17"), "\"17\"");
+        assert_eq!(kept("{oops"), "\"{oops\"");
+        assert!(Raw::structured_or_text(&"[".repeat(2_000)).is_err());
+    }
+
+    #[test]
+    fn same_ignores_order_and_escapes_but_not_numbers() {
+        assert!(same(r#"{"a":1,"b":["x"]}"#, r#"{ "b":["\u0078"], "a":1 }"#, &[]));
+        assert!(!same(r#"{"a":1}"#, r#"{"a":1.0}"#, &[]));
+        assert!(same(r#"{"a":1,"t":2}"#, r#"{"t":3,"a":1}"#, &["t"]));
+        assert!(!same(r#"{"a":1,"t":2}"#, r#"{"a":1,"c":2}"#, &["t"]));
+    }
+
+    #[test]
+    fn null_is_a_value_that_is_there() {
+        #[derive(Deserialize)]
+        struct Holder {
+            #[serde(default, deserialize_with = "present")]
+            content: Option<Raw>,
+        }
+        let holder: Holder = serde_json::from_str(r#"{"content":null}"#).expect("parses");
+        assert_eq!(holder.content.expect("there").get(), "null");
+        let holder: Holder = serde_json::from_str("{}").expect("parses");
+        assert!(holder.content.is_none());
+    }
+}

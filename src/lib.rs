@@ -1,0 +1,4 @@
+//! `turnkeep` keeps a crash-safe journal of agent turns.
+
+pub mod json;
+pub mod record;
