@@ -1,4 +1,6 @@
 //! `turnkeep` keeps a crash-safe journal of agent turns.
 
+pub mod chain;
 pub mod json;
 pub mod record;
+pub mod scan;

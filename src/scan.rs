@@ -1,0 +1,241 @@
+//! From bytes to lines and records: where lines end, and what an unfinished last line is.
+//!
+//! Lines end at byte 0x0A alone and are split before they are decoded. Nothing here writes, and nothing here
+//! decides what to do about what was found.
+
+use crate::chain::{self, Fault, HASH_SUFFIX_BYTES};
+use crate::record::{Hash, Record};
+use memchr::{memchr, memmem};
+
+/// A run of bytes of a journal, its newline not included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Offset of its first byte in the file.
+    pub offset: u64,
+    /// Its bytes, without the newline.
+    pub bytes: &'a [u8],
+    /// Whether its newline is there.
+    pub ended: bool,
+}
+
+impl Line<'_> {
+    /// Offset of the byte behind the line and its newline.
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64 + u64::from(self.ended)
+    }
+}
+
+/// Splits bytes that begin at `offset` of a file.
+pub fn lines(bytes: &[u8], offset: u64) -> impl Iterator<Item = Line<'_>> {
+    let (mut rest, mut offset) = (bytes, offset);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let line = match memchr(b'\n', rest) {
+            Some(at) => {
+                let (bytes, behind) = rest.split_at(at);
+                rest = behind.get(1..).unwrap_or_default();
+                Line { offset, bytes, ended: true }
+            }
+            None => Line { offset, bytes: std::mem::take(&mut rest), ended: false },
+        };
+        offset = line.end();
+        Some(line)
+    })
+}
+
+/// What stands behind the last newline of a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing.
+    Clean,
+    /// A whole record that lacks only its newline; NULs may follow it.
+    NoNewline {
+        /// The record.
+        record: Box<Record>,
+        /// Offset of the record.
+        offset: u64,
+        /// Offset of the byte behind it.
+        end: u64,
+        /// How many NULs follow.
+        nuls: u64,
+    },
+    /// Bytes that were never acknowledged.
+    Torn {
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// Bytes that an interrupted write does not explain.
+    Damaged {
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+        /// What is wrong.
+        fault: TailFault,
+    },
+}
+
+/// Why an unended last line is not a torn tail.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TailFault {
+    /// A whole record is there, and something that is not its newline behind or before it.
+    #[error("a whole record stands in an unfinished line together with other bytes")]
+    RecordWithin,
+    /// A whole line whose hash holds, but which is no record here.
+    #[error(transparent)]
+    Line(#[from] Fault),
+    /// A whole record that does not continue the chain.
+    #[error("a whole record that does not continue the chain (its newline is missing too)")]
+    Chain,
+}
+
+/// Judges the bytes behind the last newline; `next` is what a record there has to continue.
+pub fn tail(bytes: &[u8], offset: u64, next: &Expected) -> Tail {
+    let whole = bytes.len() as u64;
+    let kept = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
+    let (text, nuls) = bytes.split_at(kept);
+    if bytes.is_empty() {
+        return Tail::Clean;
+    }
+    if text.is_empty() {
+        return Tail::Torn { offset, bytes: whole };
+    }
+    let damaged = |fault| Tail::Damaged { offset, bytes: whole, fault };
+    if chain::hash_holds(text) {
+        return match chain::decode(text) {
+            Ok(record) if next.fits(&record) => Tail::NoNewline {
+                record: Box::new(record),
+                offset,
+                end: offset + text.len() as u64,
+                nuls: nuls.len() as u64,
+            },
+            Ok(_) => damaged(TailFault::Chain),
+            Err(fault) => damaged(TailFault::Line(fault)),
+        };
+    }
+    if holds_record(text) { damaged(TailFault::RecordWithin) } else { Tail::Torn { offset, bytes: whole } }
+}
+
+/// Whether a whole record stands anywhere in bytes that are no record as a whole.
+///
+/// Looked for from the beginning of the bytes and from each place that looks like the beginning of a record,
+/// up to each place that looks like the end of one.
+fn holds_record(bytes: &[u8]) -> bool {
+    const BEGIN: &[u8] = br#"{"seq":"#;
+    const END: &[u8] = br#","hash":""#;
+    let ends: Vec<usize> = memmem::find_iter(bytes, END).map(|at| at + HASH_SUFFIX_BYTES).collect();
+    let between = |from: usize, to: usize| bytes.get(from..to).is_some_and(chain::hash_holds);
+    let from_start = ends.iter().any(|end| between(0, *end));
+    // From elsewhere only the nearest end: a body may hold either pattern, but not both in this order unescaped.
+    from_start
+        || memmem::find_iter(bytes, BEGIN).any(|from| {
+            ends.iter().filter(|end| **end > from + HASH_SUFFIX_BYTES).take(4).any(|end| between(from, *end))
+        })
+}
+
+/// What the next record of a chain must carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// Its `seq`.
+    pub seq: u64,
+    /// Its `prev`; `None` where the record before was not read.
+    pub prev: Option<Hash>,
+}
+
+impl Expected {
+    /// At the beginning of a journal.
+    pub fn genesis() -> Self {
+        Self { seq: 0, prev: Some(Hash::none()) }
+    }
+
+    /// Behind a record.
+    pub fn behind(record: &Record) -> Self {
+        Self { seq: record.seq + 1, prev: Some(record.hash.clone()) }
+    }
+
+    /// Whether a record continues the chain.
+    pub fn fits(&self, record: &Record) -> bool {
+        record.seq == self.seq && self.prev.as_ref().is_none_or(|prev| *prev == record.prev)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Raw;
+    use crate::record::{At, Kind, Note, Opened};
+
+    fn at() -> At {
+        At::from_micros(1_700_000_000_000_000)
+    }
+
+    fn genesis() -> Vec<u8> {
+        let kind = Kind::from(Opened { format: "turnkeep/1".into(), session: "s".into(), id: "u".into() });
+        chain::encode(0, &at(), &kind, 0, &Hash::none()).0
+    }
+
+    fn note(seq: u64, prev: &Hash, text: &str) -> (Vec<u8>, Hash) {
+        let kind = Kind::from(Note { turn: "t".parse().expect("id"), attempt: 1, content: Raw::text(text) });
+        chain::encode(seq, &at(), &kind, 0, prev)
+    }
+
+    #[test]
+    fn only_line_feeds_end_lines() {
+        let bytes = "a\r\n\u{2028}b\n\nc".as_bytes();
+        let found: Vec<_> =
+            lines(bytes, 10).map(|line| (line.offset, line.bytes.len(), line.ended)).collect();
+        assert_eq!(found, [(10, 2, true), (13, 4, true), (18, 0, true), (19, 1, false)]);
+    }
+
+    #[test]
+    fn every_cut_of_a_last_record_is_torn_until_it_is_whole() {
+        let line = genesis();
+        for cut in 1..line.len() {
+            let seen = tail(&line[..cut], 5, &Expected::genesis());
+            assert_eq!(seen, Tail::Torn { offset: 5, bytes: cut as u64 }, "cut at {cut}");
+        }
+        let end = 5 + line.len() as u64;
+        match tail(&line, 5, &Expected::genesis()) {
+            Tail::NoNewline { offset: 5, end: found, nuls: 0, .. } => assert_eq!(found, end),
+            other => panic!("{other:?}"),
+        }
+        let mut padded = line.clone();
+        padded.extend([0; 9]);
+        assert!(matches!(tail(&padded, 5, &Expected::genesis()), Tail::NoNewline { nuls: 9, .. }));
+        assert_eq!(tail(&[0; 9], 5, &Expected::genesis()), Tail::Torn { offset: 5, bytes: 9 });
+    }
+
+    #[test]
+    fn a_record_that_lost_its_newline_to_something_else_is_damage() {
+        let mut line = genesis();
+        line.push(b'\x0b');
+        assert!(matches!(tail(&line, 0, &Expected::genesis()), Tail::Damaged { .. }));
+        // Two records whose newline between them was flipped, the second one torn.
+        let first = genesis();
+        let hash = chain::decode(&first).expect("decodes").hash;
+        let (second, _) = note(1, &hash, "x");
+        for joint in [b"".as_slice(), b"\x0b", b"  "] {
+            let torn = [first.as_slice(), joint, &second[..second.len() - 3]].concat();
+            assert!(matches!(tail(&torn, 0, &Expected::genesis()), Tail::Damaged { .. }));
+            let behind = [&first[3..], joint, second.as_slice()].concat();
+            assert!(matches!(tail(&behind, 0, &Expected::genesis()), Tail::Damaged { .. }));
+        }
+    }
+
+    #[test]
+    fn a_whole_record_out_of_its_chain_is_damage() {
+        let (line, _) = note(4, &Hash::none(), "x");
+        let next = Expected { seq: 3, prev: None };
+        assert!(matches!(tail(&line, 0, &next), Tail::Damaged { fault: TailFault::Chain, .. }));
+    }
+
+    #[test]
+    fn text_that_looks_like_a_record_is_still_torn() {
+        let (line, _) = note(1, &Hash::none(), r#"{"seq":1,"hash":"0"} and more"#);
+        assert!(matches!(tail(&line[..line.len() - 1], 0, &Expected::genesis()), Tail::Torn { .. }));
+    }
+}
