@@ -60,7 +60,11 @@ pub enum Fault {
 }
 
 /// Spells a record as a line, without its newline, and tells its hash.
-#[expect(clippy::expect_used, reason = "records hold nothing that cannot be serialized")]
+#[expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "records hold nothing that cannot be serialized"
+)]
 pub fn encode(seq: u64, at: &At, kind: &Kind, base: u64, prev: &Hash) -> (Vec<u8>, Hash) {
     let head = format!(r#"{{"seq":{seq},"at":"{at}","kind":"{}","#, kind.word());
     let mut line = head.into_bytes();

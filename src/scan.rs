@@ -4,8 +4,10 @@
 //! decides what to do about what was found.
 
 use crate::chain::{self, Fault, HASH_SUFFIX_BYTES};
+use crate::json;
 use crate::record::{Hash, Record};
 use memchr::{memchr, memmem};
+use sha2::{Digest, Sha256};
 
 /// A run of bytes of a journal, its newline not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,19 +124,33 @@ pub fn tail(bytes: &[u8], offset: u64, next: &Expected) -> Tail {
 
 /// Whether a whole record stands anywhere in bytes that are no record as a whole.
 ///
-/// Looked for from the beginning of the bytes and from each place that looks like the beginning of a record,
-/// up to each place that looks like the end of one.
+/// Looked for from the beginning of the bytes, and from what looks like the beginning of a record shortly behind
+/// what looks like the end of one. The work grows with the bytes alone, whatever bodies hold.
 fn holds_record(bytes: &[u8]) -> bool {
     const BEGIN: &[u8] = br#"{"seq":"#;
     const END: &[u8] = br#","hash":""#;
-    let ends: Vec<usize> = memmem::find_iter(bytes, END).map(|at| at + HASH_SUFFIX_BYTES).collect();
-    let between = |from: usize, to: usize| bytes.get(from..to).is_some_and(chain::hash_holds);
-    let from_start = ends.iter().any(|end| between(0, *end));
-    // From elsewhere only the nearest end: a body may hold either pattern, but not both in this order unescaped.
-    from_start
-        || memmem::find_iter(bytes, BEGIN).any(|from| {
-            ends.iter().filter(|end| **end > from + HASH_SUFFIX_BYTES).take(4).any(|end| between(from, *end))
-        })
+    let ends: Vec<usize> = memmem::find_iter(bytes, END).collect();
+    let mut hasher = Sha256::new();
+    let mut hashed = 0;
+    for (index, end) in ends.iter().enumerate() {
+        hasher.update(bytes.get(hashed..*end).unwrap_or_default());
+        hashed = *end;
+        // A suffix that is not there in full ends no record.
+        let Some(suffix) = bytes.get(*end..end + HASH_SUFFIX_BYTES) else { break };
+        let stored = suffix.strip_prefix(END).and_then(|rest| rest.strip_suffix(br#""}"#));
+        if stored == Some(json::hex(&hasher.clone().finalize()).as_bytes()) {
+            return true;
+        }
+        // A record that begins behind this end can only reach to one of the next few.
+        let behind = end + HASH_SUFFIX_BYTES;
+        let near = bytes.get(behind..bytes.len().min(behind + 64)).unwrap_or_default();
+        let Some(begin) = memmem::find(near, BEGIN).map(|at| behind + at) else { continue };
+        let whole = |end: &usize| bytes.get(begin..end + HASH_SUFFIX_BYTES).is_some_and(chain::hash_holds);
+        if ends.iter().skip(index + 1).take(4).any(whole) {
+            return true;
+        }
+    }
+    false
 }
 
 /// What the next record of a chain must carry.
