@@ -1,6 +1,7 @@
 //! `turnkeep` keeps a crash-safe journal of agent turns.
 
 pub mod json;
+pub mod lock;
 pub mod owner;
 pub mod paths;
 pub mod record;
