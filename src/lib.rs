@@ -2,5 +2,9 @@
 
 pub mod chain;
 pub mod json;
+pub mod lock;
+pub mod owner;
+pub mod paths;
 pub mod record;
 pub mod scan;
+pub mod storage;
