@@ -1,4 +1,5 @@
 //! `turnkeep` keeps a crash-safe journal of agent turns.
 
 pub mod json;
+pub mod policy;
 pub mod record;
