@@ -5,6 +5,8 @@ pub mod json;
 pub mod lock;
 pub mod owner;
 pub mod paths;
+pub mod message;
+pub mod policy;
 pub mod record;
 pub mod scan;
 pub mod storage;

@@ -1,0 +1,339 @@
+//! Pi messages: what they mean, and how messages, inputs and results of other formats stand as Pi's.
+//!
+//! A body that is Pi's already keeps its bytes; where an id has to differ, only that value is replaced.
+//! Nothing here knows a session tree: entries, ids and parents are built around these messages.
+
+use super::{
+    Answered, Asked, Block, Ending, Format, Meaning, MessageError, Parts, Role, args, parts, type_of,
+};
+use crate::json::{Object, ObjectWriter, Raw, View};
+use std::borrow::Cow;
+
+const COMPLETE: [&str; 2] = ["stop", "toolUse"];
+const FAILED: [&str; 2] = ["error", "aborted"];
+
+/// The Pi message with the texts and calls of `raw`, whose meaning is `meaning`.
+///
+/// A Pi body stays as it is. `ids` replace the ids of its calls, by position, where they are `Some`. A message
+/// of tool results becomes that of its first one; a message of several is given to [`pi_result`] one by one.
+pub fn pi_message(meaning: &Meaning, raw: &Raw, ids: &[Option<String>], timestamp_ms: i64) -> Raw {
+    let assigned = |position: usize| ids.get(position).and_then(Option::as_deref);
+    if meaning.format == Format::Pi {
+        return with_ids(&with_role(raw, &meaning.role_word), &assigned);
+    }
+    if let (Role::ToolResult, Some(answer)) = (&meaning.role, meaning.answers.first()) {
+        let tool = answer.tool.as_deref().unwrap_or_default();
+        return pi_result(&answer.call_id, tool, &answer.raw, answer.error, timestamp_ms);
+    }
+    let message = ObjectWriter::default().string("role", meaning.role.word());
+    let message = match meaning.role {
+        Role::System => message.string("content", &meaning.text),
+        Role::User | Role::ToolResult | Role::Other(_) => {
+            message.raw("content", &blocks(meaning, raw, &assigned))
+        }
+        Role::Assistant => message
+            .raw("content", &blocks(meaning, raw, &assigned))
+            .string("stopReason", if meaning.calls.is_empty() { "stop" } else { "toolUse" }),
+    };
+    message.raw("timestamp", &timestamp_ms.to_string()).finish()
+}
+
+/// The Pi user message for an input: text, content blocks, a user message, or other JSON as its text.
+pub fn pi_user(input: &Raw, timestamp_ms: i64) -> Raw {
+    let content = match input.view() {
+        View::Object(object) if object.string("role").as_deref() == Some("user") => match object
+            .view("content")
+        {
+            Some(View::Array(items)) if !items.iter().all(|item| is_block(item)) => content_blocks(&items),
+            Some(View::Array(_) | View::String(_)) => return input.clone(),
+            _ => None,
+        },
+        View::Array(items) if !items.is_empty() => content_blocks(&items),
+        _ => None,
+    };
+    ObjectWriter::default()
+        .string("role", "user")
+        .raw("content", &content.unwrap_or_else(|| text_block(input)))
+        .raw("timestamp", &timestamp_ms.to_string())
+        .finish()
+}
+
+/// The Pi toolResult message for a result's `content`, as the answer to `call_id`.
+///
+/// A body that is one already is kept whole but for the id, and `isError` where the record says otherwise.
+pub fn pi_result(call_id: &str, tool: &str, content: &Raw, is_error: bool, timestamp_ms: i64) -> Raw {
+    let object = content.view().object();
+    if let Some(message) =
+        object.as_ref().filter(|object| object.string("role").as_deref() == Some("toolResult"))
+    {
+        return readdressed(content, message, call_id, tool, is_error);
+    }
+    let (blocks, beside) = match (&object, content.view()) {
+        (Some(object), _) => result_blocks(object, call_id),
+        (None, View::Array(items)) if !items.is_empty() => (content_blocks(&items), Vec::new()),
+        _ => (None, Vec::new()),
+    };
+    let message = ObjectWriter::default()
+        .string("role", "toolResult")
+        .string("toolCallId", call_id)
+        .string("toolName", tool)
+        .raw("content", &blocks.unwrap_or_else(|| text_block(content)));
+    beside
+        .into_iter()
+        .fold(message, |message, (key, value)| message.raw(&key, value))
+        .raw("isError", if is_error { "true" } else { "false" })
+        .raw("timestamp", &timestamp_ms.to_string())
+        .finish()
+}
+
+pub(super) fn read(raw: &Raw) -> Result<Parts<'_>, MessageError> {
+    let message =
+        raw.view().object().ok_or(MessageError::Shape { format: Format::Pi, why: "not an object" })?;
+    let mut blocks = match message.get("content").map(|content| (content, View::of(content))) {
+        Some((content, View::String(_))) => vec![Block::Text(Cow::Borrowed(content))],
+        Some((_, View::Array(items))) => items.into_iter().filter_map(block).collect(),
+        // Pi itself reads a missing or null content as none.
+        _ => Vec::new(),
+    };
+    let role = message.string("role");
+    if role.as_deref() == Some("toolResult") {
+        blocks.push(Block::Answer(Answered {
+            call_id: message.string("toolCallId").unwrap_or_default(),
+            tool: message.string("toolName"),
+            error: message.get("isError") == Some("true"),
+            raw: raw.clone(),
+        }));
+    }
+    Ok(Parts { role, ending: Ending::read(message.get("stopReason"), &COMPLETE, &FAILED), blocks })
+}
+
+/// A text or image part of any format.
+pub(super) fn part(raw: &str) -> Option<Block<'_>> {
+    let object = View::of(raw).object()?;
+    let text = |key: &str| object.get(key).filter(|text| text.starts_with('"'));
+    match object.string("type")?.as_str() {
+        "text" | "input_text" | "output_text" => text("text").map(|text| Block::Text(Cow::Borrowed(text))),
+        "refusal" => text("refusal").map(|text| Block::Text(Cow::Borrowed(text))),
+        "image" | "image_url" | "input_image" => image(raw).map(Block::Image),
+        _ => None,
+    }
+}
+
+/// An image of any format as Pi's block, if its bytes are in it.
+pub(super) fn image(raw: &str) -> Option<Cow<'_, str>> {
+    let object = View::of(raw).object()?;
+    if object.get("data").is_some() {
+        return Some(Cow::Borrowed(raw));
+    }
+    let block = |mime: &str, data: &str| {
+        let block = ObjectWriter::default().string("type", "image").string("data", data);
+        Some(Cow::Owned(block.string("mimeType", mime).finish().get().to_owned()))
+    };
+    if let Some(source) = object.object("source") {
+        return block(&source.string("media_type")?, &source.string("data")?);
+    }
+    let url = match object.view("image_url")? {
+        View::Object(url) => url.string("url")?,
+        View::String(url) => url,
+        _ => return None,
+    };
+    let (mime, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    block(mime, data)
+}
+
+fn block(raw: &str) -> Option<Block<'_>> {
+    let object = View::of(raw).object()?;
+    if object.string("type")? != "toolCall" {
+        return part(raw);
+    }
+    Some(Block::Call(Asked {
+        id: object.string("id"),
+        tool: object.string("name").unwrap_or_default(),
+        args: args(object.get("arguments")),
+    }))
+}
+
+/// The content of a message of another format as Pi's blocks.
+fn blocks<'i>(meaning: &Meaning, raw: &Raw, assigned: &impl Fn(usize) -> Option<&'i str>) -> String {
+    let mut calls = 0;
+    let mut content = Vec::new();
+    for block in parts(meaning.format, raw).map(|parts| parts.blocks).unwrap_or_default() {
+        match block {
+            // Providers refuse empty text.
+            Block::Text(spelled) if spelled == "\"\"" => {}
+            Block::Text(spelled) => content.push(spelled_block(&spelled)),
+            Block::Image(block) => content.push(block.into_owned()),
+            Block::Call(call) => {
+                let id = assigned(calls).or(call.id.as_deref()).unwrap_or_default();
+                content.push(tool_call(id, &call));
+                calls += 1;
+            }
+            Block::Answer(_) => {}
+        }
+    }
+    format!("[{}]", content.join(","))
+}
+
+fn tool_call(id: &str, call: &Asked) -> String {
+    let arguments = if call.args.get().starts_with('{') {
+        call.args.clone()
+    } else {
+        // Pi hands arguments on as an object and nothing else; what is none stands inside one.
+        ObjectWriter::default().raw("arguments", call.args.get()).finish()
+    };
+    let block =
+        ObjectWriter::default().string("type", "toolCall").string("id", id).string("name", &call.tool);
+    block.raw("arguments", arguments.get()).finish().get().to_owned()
+}
+
+/// The blocks of a result that is an object, and what else of it is kept beside them.
+fn result_blocks<'a>(object: &Object<'a>, call_id: &str) -> (Option<String>, Vec<(String, &'a str)>) {
+    let kind = object.string("type").unwrap_or_default();
+    let role = object.string("role");
+    let blocks_in = |key: &str| match object.get(key).map(|value| (value, View::of(value))) {
+        Some((text, View::String(_))) => Some(format!("[{}]", spelled_block(text))),
+        Some((_, View::Array(items))) => content_blocks(&items),
+        _ => None,
+    };
+    if matches!(role.as_deref(), Some("tool" | "function")) || kind == "tool_result" {
+        // Without content the tool had nothing to say; content that Pi cannot show is shown as JSON.
+        let silent = object.get("content").is_none_or(|content| content == "null");
+        return (if silent { Some("[]".to_owned()) } else { blocks_in("content") }, Vec::new());
+    }
+    if kind.ends_with("_call_output") {
+        return (blocks_in("output"), Vec::new());
+    }
+    let Some(items) = object.array("content") else { return (None, Vec::new()) };
+    let results: Vec<Object<'a>> = items
+        .iter()
+        .filter(|item| type_of(item).as_deref() == Some("tool_result"))
+        .filter_map(|item| View::of(item).object())
+        .collect();
+    let ours = results.iter().find(|result| result.string("tool_use_id").as_deref() == Some(call_id));
+    if let Some(result) = ours.or(results.first()) {
+        return result_blocks(result, call_id);
+    }
+    // A bare empty list is more likely data than a result without content.
+    let meant = !items.is_empty() || object.get("details").is_some() || object.get("isError").is_some();
+    let Some(content) = content_blocks(&items).filter(|_| meant) else { return (None, Vec::new()) };
+    let ours = ["role", "toolCallId", "toolName", "content", "isError", "timestamp"];
+    let beside = object.0.iter().filter(|(key, _)| !ours.contains(&key.as_str())).cloned().collect();
+    (Some(content), beside)
+}
+
+/// The items as Pi content, if each is a content block that Pi can show.
+fn content_blocks(items: &[&str]) -> Option<String> {
+    let blocks: Option<Vec<Cow<'_, str>>> = items
+        .iter()
+        .map(|item| match part(item)? {
+            _ if is_block(item) => Some(Cow::Borrowed(*item)),
+            Block::Text(spelled) => Some(Cow::Owned(spelled_block(&spelled))),
+            Block::Image(image) => Some(image),
+            Block::Call(_) | Block::Answer(_) => None,
+        })
+        .collect();
+    blocks.map(|blocks| format!("[{}]", blocks.join(",")))
+}
+
+/// Whether a value is a content block as Pi itself writes it.
+fn is_block(raw: &str) -> bool {
+    let Some(block) = View::of(raw).object() else { return false };
+    match block.string("type").as_deref() {
+        Some("text") => block.string("text").is_some(),
+        Some("image") => block.get("data").is_some(),
+        _ => false,
+    }
+}
+
+/// A body as one text block: a string as itself, in its own spelling, other JSON as its text.
+fn text_block(body: &Raw) -> String {
+    match body.view() {
+        View::String(_) => format!("[{}]", spelled_block(body.get())),
+        _ => format!("[{}]", spelled_block(Raw::text(body.get()).get())),
+    }
+}
+
+fn spelled_block(spelled: &str) -> String {
+    format!("{{\"type\":\"text\",\"text\":{spelled}}}")
+}
+
+/// A toolResult message as the answer to another id.
+fn readdressed(raw: &Raw, message: &Object<'_>, call_id: &str, tool: &str, is_error: bool) -> Raw {
+    let mut edits = Edits::of(raw);
+    if message.string("toolCallId").as_deref() != Some(call_id) {
+        edits.set(message, "toolCallId", Raw::text(call_id).get());
+    }
+    if message.string("toolName").is_none() {
+        edits.set(message, "toolName", Raw::text(tool).get());
+    }
+    let says = message.get("isError") == Some("true");
+    if says != is_error {
+        edits.set(message, "isError", if is_error { "true" } else { "false" });
+    }
+    edits.finish()
+}
+
+fn with_role(raw: &Raw, role: &str) -> Raw {
+    match raw.view() {
+        View::Object(message) if message.get("role").is_none() => {
+            let mut edits = Edits::of(raw);
+            edits.set(&message, "role", Raw::text(role).get());
+            edits.finish()
+        }
+        _ => raw.clone(),
+    }
+}
+
+fn with_ids<'i>(raw: &Raw, assigned: &impl Fn(usize) -> Option<&'i str>) -> Raw {
+    let content = raw.view().object().and_then(|message| message.array("content")).unwrap_or_default();
+    let calls = content.into_iter().filter(|item| type_of(item).as_deref() == Some("toolCall"));
+    let mut edits = Edits::of(raw);
+    for (position, call) in calls.enumerate() {
+        if let (Some(id), Some(call)) =
+            (assigned(position), View::of(call).object().map(|object| (call, object)))
+        {
+            edits.set_in(call.0, &call.1, "id", Raw::text(id).get());
+        }
+    }
+    edits.finish()
+}
+
+/// Replaces single values in a body and leaves every other byte alone.
+struct Edits<'a> {
+    raw: &'a Raw,
+    /// Where, how many bytes, and what stands there instead.
+    list: Vec<(usize, usize, String)>,
+}
+
+impl<'a> Edits<'a> {
+    fn of(raw: &'a Raw) -> Self {
+        Self { raw, list: Vec::new() }
+    }
+
+    fn set(&mut self, object: &Object<'_>, key: &str, value: &str) {
+        let whole = self.raw.get();
+        self.set_in(whole, object, key, value);
+    }
+
+    /// Sets `key` of `object`, which stands at `place` in the body; a new key comes first.
+    fn set_in(&mut self, place: &str, object: &Object<'_>, key: &str, value: &str) {
+        let at = |part: &str| part.as_ptr().addr() - self.raw.get().as_ptr().addr();
+        let edit = if let Some(old) = object.get(key) {
+            (at(old), old.len(), value.to_owned())
+        } else {
+            let comma = if object.0.is_empty() { "" } else { "," };
+            (at(place) + 1, 0, format!("{}:{value}{comma}", Raw::text(key).get()))
+        };
+        self.list.push(edit);
+    }
+
+    fn finish(mut self) -> Raw {
+        // From the end, so that earlier places stay where they are.
+        self.list.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        let mut text = self.raw.get().to_owned();
+        for (at, bytes, value) in &self.list {
+            text.replace_range(*at..at + bytes, value);
+        }
+        Raw::parse(&text).unwrap_or_else(|_| self.raw.clone())
+    }
+}
