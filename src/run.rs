@@ -135,7 +135,7 @@ pub enum RunError {
 /// TERM, INT and HUP are passed on to CMD, but those that we ignore (as under `nohup`) and an INT typed at a
 /// terminal (CMD has got that one itself). From the first call on these signals no longer end this process.
 /// One of them that comes after CMD's end gives up on showing output that nobody reads.
-pub fn run(command: Command<'_>, on_tick: &mut dyn FnMut(), tick: Duration) -> Result<Finished, RunError> {
+pub fn run(command: &Command<'_>, on_tick: &mut dyn FnMut(), tick: Duration) -> Result<Finished, RunError> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
     // What is buffered comes before CMD's output; a failure shows again at the first echo.
     let _ = stdout.lock().flush();
@@ -144,7 +144,7 @@ pub fn run(command: Command<'_>, on_tick: &mut dyn FnMut(), tick: Duration) -> R
 
 /// [`run`] with other files in the place of our stdout and stderr.
 fn run_into(
-    command: Command<'_>,
+    command: &Command<'_>,
     shown: &Pair<BorrowedFd<'_>>,
     on_tick: &mut dyn FnMut(),
     tick: Duration,
@@ -154,7 +154,7 @@ fn run_into(
     let (theirs, ours) = pipes().map_err(failed("make pipes"))?;
     let (end_reader, end_writer) = io::pipe().map_err(failed("make pipes"))?;
     let spool = spool::Spool::create(command.spool.as_ref());
-    let pump = Pump::new(&command, ours, shown, spool, signals, end_reader);
+    let pump = Pump::new(command, ours, shown, spool, signals, end_reader);
 
     thread::scope(|scope| {
         let (pump_start, pump_started) = mpsc::channel::<Pid>();
@@ -177,7 +177,10 @@ fn run_into(
             })
             .map_err(failed("start a thread"))?;
 
-        let mut child = spawn(&command, theirs)?;
+        let child = spawn(command, &theirs);
+        // Without our copies of CMD's ends the end of its output can be seen.
+        drop(theirs);
+        let mut child = child?;
         let pid = Pid::from_child(&child);
         let _ = (pump_start.send(pid), wait_start.send(pid));
         let pumped = loop {
@@ -246,12 +249,12 @@ fn pipes() -> io::Result<(TheirEnds, OurEnds)> {
     Ok((theirs, OurEnds { stdin, stdout, stderr }))
 }
 
-/// Starts CMD and closes our copies of its ends, so that end of file can be seen.
-fn spawn(command: &Command<'_>, theirs: TheirEnds) -> Result<Child, RunError> {
+/// Starts CMD.
+fn spawn(command: &Command<'_>, theirs: &TheirEnds) -> Result<Child, RunError> {
     let empty = io::Error::new(io::ErrorKind::InvalidInput, "empty command line");
     let (program, arguments) =
         command.argv.split_first().ok_or(RunError::NotStarted { action: "run it", source: empty })?;
-    let mut started = spawn_program(command, program, arguments, &theirs);
+    let mut started = spawn_program(command, program, arguments, theirs);
     if let Err(error) = &started
         && Errno::from_io_error(error) == Some(Errno::NOEXEC)
         && let Some(script) = find(program)
@@ -259,7 +262,7 @@ fn spawn(command: &Command<'_>, theirs: TheirEnds) -> Result<Child, RunError> {
         // A script without `#!`: `env` and the shells give it to sh, std does not.
         let arguments: Vec<OsString> =
             [script.into_os_string()].into_iter().chain(arguments.to_vec()).collect();
-        started = spawn_program(command, OsStr::new("/bin/sh"), &arguments, &theirs);
+        started = spawn_program(command, OsStr::new("/bin/sh"), &arguments, theirs);
     }
     started.map_err(|source| {
         let program = program.clone();

@@ -292,16 +292,12 @@ impl<'a> Pump<'a> {
         }
         let (sources, mut fds): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match poll(&mut fds, (self.phase == Phase::Hurrying).then_some(&at_once)) {
-            Ok(_) => {
-                let ready = sources.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
-                ready.map(|(source, _)| source).collect()
-            }
-            Err(_) => {
-                thread::sleep(POLL_PAUSE);
-                Vec::new()
-            }
+        if poll(&mut fds, (self.phase == Phase::Hurrying).then_some(&at_once)).is_err() {
+            thread::sleep(POLL_PAUSE);
+            return Vec::new();
         }
+        let ready = sources.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        ready.map(|(source, _)| source).collect()
     }
 
     fn take_signals(&mut self, pid: Pid) {

@@ -51,7 +51,7 @@ fn collect(mut pipe: PipeReader) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
-fn try_run(command: Command<'_>) -> Result<Ran, RunError> {
+fn try_run(command: &Command<'_>) -> Result<Ran, RunError> {
     let (out, our_out) = io::pipe().unwrap();
     let (err, our_err) = io::pipe().unwrap();
     let (out, err) = (collect(out), collect(err));
@@ -63,11 +63,11 @@ fn try_run(command: Command<'_>) -> Result<Ran, RunError> {
 }
 
 fn run_sh(script: &str) -> Ran {
-    try_run(command(&words(&["/bin/sh", "-c", script]))).unwrap()
+    try_run(&command(&words(&["/bin/sh", "-c", script]))).unwrap()
 }
 
-fn sha256_of(parts: &[&[u8]]) -> Option<String> {
-    Some(json::sha256_hex(&parts.concat()))
+fn sha256_of(parts: &[&[u8]]) -> String {
+    json::sha256_hex(&parts.concat())
 }
 
 fn hex(hash: Option<&Hash>) -> Option<String> {
@@ -85,7 +85,7 @@ fn bytes_pass_through_as_they_are() {
     assert_eq!(finished.stdout.text, "a\u{fffd}\0\r\n\nb\u{fffd}");
     assert_eq!(finished.stderr.text, "no end \u{fffd}");
     assert_eq!((finished.stdout.bytes, finished.stderr.bytes), (8, 8));
-    assert_eq!(hex(finished.output_sha256.as_ref()), sha256_of(&[&ran.out, &ran.err]));
+    assert_eq!(hex(finished.output_sha256.as_ref()), Some(sha256_of(&[&ran.out, &ran.err])));
     assert_eq!((finished.exit, finished.signal, finished.signal_number), (Some(0), None, None));
     assert_eq!((finished.truncated, finished.spool_error, finished.echo_error), (false, None, None));
 }
@@ -94,7 +94,7 @@ fn bytes_pass_through_as_they_are() {
 fn each_echo_shows_what_it_says() {
     let argv = words(&["/bin/sh", "-c", "echo said; echo warned >&2"]);
     let shown = |echo| {
-        let ran = try_run(Command { echo, ..command(&argv) }).unwrap();
+        let ran = try_run(&Command { echo, ..command(&argv) }).unwrap();
         assert_eq!((&*ran.finished.stdout.text, &*ran.finished.stderr.text), ("said\n", "warned\n"));
         let mut lines: Vec<String> = String::from_utf8(ran.err).unwrap().lines().map(str::to_owned).collect();
         lines.sort();
@@ -130,7 +130,7 @@ fn output_is_shown_live_and_in_order() {
     });
     let both = Pair { out: shown.as_fd(), err: shown.as_fd() };
     let finished =
-        run_into(Command { echo: Echo::ToStderr, ..command(&argv) }, &both, &mut || {}, LONG).unwrap();
+        run_into(&Command { echo: Echo::ToStderr, ..command(&argv) }, &both, &mut || {}, LONG).unwrap();
     assert_eq!(reader.join().unwrap(), b"onetwothree");
     assert_eq!((&*finished.stdout.text, &*finished.stderr.text), ("onethree", "two"));
 }
@@ -155,7 +155,7 @@ fn much_output_waits_for_a_slow_reader() {
     let asked = Command { spool: Some(spool.clone()), keep_bytes_max: 1000, ..command(&argv) };
     let mut spooled_at_tick = None;
     let finished = run_into(
-        asked,
+        &asked,
         &Pair { out: our_out.as_fd(), err: our_err.as_fd() },
         &mut || {
             spooled_at_tick.get_or_insert_with(|| {
@@ -172,7 +172,7 @@ fn much_output_waits_for_a_slow_reader() {
     assert_eq!(err.join().unwrap(), b"end");
     assert!(spooled_at_tick.unwrap() < 1_000_000, "CMD did not wait: {spooled_at_tick:?}");
     assert!(fs::read(&spool.out).unwrap() == expected, "what is spooled differs");
-    assert_eq!(hex(finished.output_sha256.as_ref()), sha256_of(&[&expected, b"end"]));
+    assert_eq!(hex(finished.output_sha256.as_ref()), Some(sha256_of(&[&expected, b"end"])));
     assert_eq!((finished.stdout.bytes, finished.stdout.left_out), (BYTES as u64, BYTES as u64 - 1000));
     assert!(finished.truncated);
 }
@@ -182,11 +182,11 @@ fn the_digest_is_of_all_bytes_where_the_text_is_cut() {
     let folder = TempDir::new().unwrap();
     let argv = words(&["/bin/sh", "-c", r"printf 'o%.0s' 1 2 3 4 5 6; printf '\377%.0s' 1 2 3 4 5 6 >&2"]);
     let asked = |spool| Command { spool, keep_bytes_max: 4, ..command(&argv) };
-    let spooled = try_run(asked(Some(spool_in(folder.path())))).unwrap().finished;
+    let spooled = try_run(&asked(Some(spool_in(folder.path())))).unwrap().finished;
     assert_eq!(spooled.stdout.text, "oo\n[turnkeep: 2 bytes left out]\noo");
-    assert_eq!(hex(spooled.output_sha256.as_ref()), sha256_of(&[b"oooooo", &[0xff; 6]]));
+    assert_eq!(hex(spooled.output_sha256.as_ref()), Some(sha256_of(&[b"oooooo", &[0xff; 6]])));
     // Without a spool there is nothing to make it of, and no digest is better than a wrong one.
-    assert_eq!(hex(try_run(asked(None)).unwrap().finished.output_sha256.as_ref()), None);
+    assert_eq!(hex(try_run(&asked(None)).unwrap().finished.output_sha256.as_ref()), None);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_reader_that_went_away_ends_nothing() {
     let (reader, shown) = io::pipe().unwrap();
     drop(reader);
     let both = Pair { out: shown.as_fd(), err: shown.as_fd() };
-    let finished = run_into(command(&argv), &both, &mut || {}, LONG).unwrap();
+    let finished = run_into(&command(&argv), &both, &mut || {}, LONG).unwrap();
     assert_eq!((finished.exit, finished.stdout.bytes), (Some(5), 1_000_000));
     assert_eq!(finished.echo_error, None);
 }
@@ -205,7 +205,7 @@ fn a_full_device_is_told_and_ends_nothing() {
     let argv = words(&["/bin/sh", "-c", "head -c 1000000 /dev/zero; exit 5"]);
     let full = File::options().write(true).open("/dev/full").unwrap();
     let both = Pair { out: full.as_fd(), err: full.as_fd() };
-    let finished = run_into(command(&argv), &both, &mut || {}, LONG).unwrap();
+    let finished = run_into(&command(&argv), &both, &mut || {}, LONG).unwrap();
     assert_eq!((finished.exit, finished.stdout.bytes), (Some(5), 1_000_000));
     assert_eq!(finished.echo_error.as_deref(), Some("No space left on device (os error 28)"));
 }
@@ -216,7 +216,7 @@ fn a_full_device_is_told_and_ends_nothing() {
 fn stdin_that_is_not_read_is_no_error() {
     let argv = words(&["true"]);
     let megabyte = vec![b'x'; 1024 * 1024];
-    let ran = try_run(Command { stdin: &megabyte, ..command(&argv) }).unwrap();
+    let ran = try_run(&Command { stdin: &megabyte, ..command(&argv) }).unwrap();
     assert_eq!(ran.finished.exit, Some(0));
 }
 
@@ -224,7 +224,7 @@ fn stdin_that_is_not_read_is_no_error() {
 fn stdin_comes_whole_and_ends() {
     let megabyte: Vec<u8> = (0..1024 * 1024_u32).flat_map(|number| [number.to_le_bytes()[1]]).collect();
     for stdin in [&b""[..], b"{\"path\":\"a\"}", &megabyte] {
-        let ran = try_run(Command { stdin, ..command(&words(&["cat"])) }).unwrap();
+        let ran = try_run(&Command { stdin, ..command(&words(&["cat"])) }).unwrap();
         assert!(ran.out == stdin, "{} bytes came as {}", stdin.len(), ran.out.len());
     }
 }
@@ -238,7 +238,7 @@ fn the_environment_is_as_asked() {
         env_remove: vec!["HOME"],
         ..command(&argv)
     };
-    assert_eq!(try_run(asked).unwrap().out, b"a b,path,gone\n");
+    assert_eq!(try_run(&asked).unwrap().out, b"a b,path,gone\n");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn ticks_come_while_cmd_runs() {
     let ticked = Cell::new(false);
     let null = File::options().write(true).open("/dev/null").unwrap();
     let finished = run_into(
-        command(&argv),
+        &command(&argv),
         &Pair { out: null.as_fd(), err: null.as_fd() },
         &mut || {
             if !ticked.replace(true) {
@@ -340,7 +340,7 @@ fn what_cannot_start_is_told_apart_as_env_does() {
         written_by_sh(&path, text, mode);
         path.into_os_string()
     };
-    let start = |program: OsString| try_run(command(&[program])).map(|ran| ran.finished.exit);
+    let start = |program: OsString| try_run(&command(&[program])).map(|ran| ran.finished.exit);
     let plain = file("plain", "echo", "644");
     assert!(matches!(start("no-such-command-anywhere".into()), Err(RunError::NotFound { .. })));
     assert!(matches!(start("/no/such/file".into()), Err(RunError::NotFound { .. })));
@@ -351,7 +351,7 @@ fn what_cannot_start_is_told_apart_as_env_does() {
     assert!(error.to_string().ends_with("plain\" cannot be executed"), "{error}");
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(source, "Permission denied (os error 13)");
-    assert!(matches!(try_run(command(&[])), Err(RunError::NotStarted { .. })));
+    assert!(matches!(try_run(&command(&[])), Err(RunError::NotStarted { .. })));
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn a_script_without_interpreter_line_runs() {
     let script = folder.path().join("script");
     written_by_sh(&script, "echo \"$1,$2\"; exit 3", "755");
     let argv = [script.into_os_string(), OsString::from("a b"), OsString::from("c")];
-    let ran = try_run(command(&argv)).unwrap();
+    let ran = try_run(&command(&argv)).unwrap();
     assert_eq!((ran.finished.exit, &*ran.finished.stdout.text), (Some(3), "a b,c\n"));
 }
 
@@ -375,7 +375,7 @@ fn spools_are_private_and_new() {
     symlink(&elsewhere, &spool.out).unwrap();
     fs::write(&spool.err, "of an earlier run, and longer").unwrap();
     let argv = words(&["/bin/sh", "-c", "echo said; echo warned >&2"]);
-    let finished = try_run(Command { spool: Some(spool.clone()), ..command(&argv) }).unwrap().finished;
+    let finished = try_run(&Command { spool: Some(spool.clone()), ..command(&argv) }).unwrap().finished;
     assert_eq!(finished.spool_error, None);
     assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
     for (path, text) in [(&spool.out, "said\n"), (&spool.err, "warned\n")] {
@@ -396,10 +396,10 @@ fn a_spool_that_cannot_be_made_is_told_and_ends_nothing() {
     let spool = spool_in(&folder.path().join("missing"));
     let path = spool.out.display().to_string();
     let argv = words(&["/bin/sh", "-c", "echo said; exit 4"]);
-    let finished = try_run(Command { spool: Some(spool), ..command(&argv) }).unwrap().finished;
+    let finished = try_run(&Command { spool: Some(spool), ..command(&argv) }).unwrap().finished;
     assert_eq!((finished.exit, &*finished.stdout.text), (Some(4), "said\n"));
     assert_eq!(finished.spool_error, Some(format!("{path}: No such file or directory (os error 2)")));
-    assert_eq!(hex(finished.output_sha256.as_ref()), sha256_of(&[b"said\n"]));
+    assert_eq!(hex(finished.output_sha256.as_ref()), Some(sha256_of(&[b"said\n"])));
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn helper() {
     let folder = PathBuf::from(std::env::var_os(HELPER_FOLDER).unwrap());
     let argv = [OsString::from("/bin/sh"), OsString::from("-c"), script];
     let asked = Command { spool: Some(spool_in(&folder)), ..command(&argv) };
-    let finished = run(asked, &mut || {}, LONG).unwrap();
+    let finished = run(&asked, &mut || {}, LONG).unwrap();
     let told = format!(
         "exit {:?} signal {:?} stdout {} spool {:?}",
         finished.exit, finished.signal, finished.stdout.bytes, finished.spool_error
