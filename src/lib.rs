@@ -10,3 +10,4 @@ pub mod policy;
 pub mod record;
 pub mod scan;
 pub mod storage;
+pub mod run;
