@@ -74,7 +74,7 @@ pub fn encode(seq: u64, at: &At, kind: &Kind, base: u64, prev: &Hash) -> (Vec<u8
     line.remove(opening);
     line.pop();
     line.extend_from_slice(format!(r#","base":{base},"prev":"{prev}""#).as_bytes());
-    let hash = hash_of(&line);
+    let hash = digest(&line);
     line.extend_from_slice(format!(r#","hash":"{hash}"}}"#).as_bytes());
     (line, hash)
 }
@@ -108,7 +108,7 @@ pub fn decode(line: &[u8]) -> Result<Record, Fault> {
 
 /// Whether the line's own hash holds. Says nothing about the rest.
 pub fn hash_holds(line: &[u8]) -> bool {
-    split_hash(line).is_some_and(|(covered, stored)| hash_of(covered).as_str().as_bytes() == stored)
+    split_hash(line).is_some_and(|(covered, stored)| digest(covered).as_str().as_bytes() == stored)
 }
 
 /// The idempotency key of a call for the outside world, equal across attempts.
@@ -117,7 +117,9 @@ pub fn call_key(genesis: &Hash, turn: &TurnId, call: CallRef) -> String {
     format!("tk_{}", digest.get(..32).unwrap_or_default())
 }
 
-fn hash_of(bytes: &[u8]) -> Hash {
+/// SHA-256 of some bytes.
+#[expect(clippy::missing_panics_doc, reason = "hex of a digest is a hash")]
+pub fn digest(bytes: &[u8]) -> Hash {
     let hex = json::hex(&Sha256::digest(bytes));
     #[expect(clippy::expect_used, reason = "64 lower-case hex digits are a hash")]
     hex.parse().expect("hex of a digest")
@@ -134,7 +136,7 @@ fn checked_text(line: &[u8]) -> Result<&str, Fault> {
     let (covered, stored) = split_hash(line).ok_or(Fault::Suffix)?;
     let stored: Hash =
         std::str::from_utf8(stored).ok().and_then(|hex| hex.parse().ok()).ok_or(Fault::Suffix)?;
-    let computed = hash_of(covered);
+    let computed = digest(covered);
     if computed != stored {
         return Err(Fault::Hash { stored, computed });
     }
@@ -266,7 +268,7 @@ mod tests {
     /// Puts a hash that holds behind changed bytes: what is left to find is not the hash.
     fn rehashed(text: &str) -> Vec<u8> {
         let covered = &text[..text.len() - HASH_SUFFIX_BYTES];
-        format!(r#"{covered},"hash":"{}"}}"#, hash_of(covered.as_bytes())).into_bytes()
+        format!(r#"{covered},"hash":"{}"}}"#, digest(covered.as_bytes())).into_bytes()
     }
 
     #[test]

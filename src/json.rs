@@ -10,13 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::sync::Arc;
 
 /// Bodies nest at most this many levels.
 pub const DEPTH_MAX: usize = 1_000;
 
-/// A JSON value from outside, compact, byte for byte as it was given.
+/// A JSON value from outside, compact, byte for byte as it was given. Cheap to clone.
 #[derive(Clone)]
-pub struct Raw(Box<RawValue>);
+pub struct Raw(Arc<RawValue>);
 
 /// Why some text cannot be a body.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl Raw {
     /// Builds a body from text that this library composed itself.
     fn trusted(text: String) -> Self {
         #[expect(clippy::expect_used, reason = "callers pass text that was just validated or composed")]
-        Self(RawValue::from_string(text).expect("composed JSON is valid"))
+        Self(RawValue::from_string(text).expect("composed JSON is valid").into())
     }
 
     /// The stored bytes.
@@ -110,7 +111,7 @@ impl Serialize for Raw {
 
 impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Box::<RawValue>::deserialize(deserializer).map(Self)
+        Box::<RawValue>::deserialize(deserializer).map(|raw| Self(raw.into()))
     }
 }
 

@@ -1,13 +1,19 @@
 //! `turnkeep` keeps a crash-safe journal of agent turns.
 
+pub mod branch;
 pub mod chain;
+pub mod draft;
+pub mod explain;
+pub mod journal;
 pub mod json;
 pub mod lock;
+pub mod message;
 pub mod owner;
 pub mod paths;
-pub mod message;
 pub mod policy;
 pub mod record;
+pub mod recovery;
+pub mod run;
 pub mod scan;
 pub mod storage;
-pub mod run;
+pub mod turn;

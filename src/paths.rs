@@ -432,6 +432,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn every_id_has_a_name_of_its_own(id in "\\PC{1,90}", other in "\\PC{1,90}") {
             prop_assume!(!id.contains(char::is_control) && !other.contains(char::is_control));

@@ -1,0 +1,329 @@
+//! Reading a journal: the genesis, then either every record or those from the newest `base` on.
+//!
+//! Nothing here writes. Damage is a value: reading goes on behind it and tells all of it, and whoever wants to
+//! write refuses when there is any.
+
+use crate::chain::{self, Fault};
+use crate::draft::History;
+use crate::record::{Kind, Record, TurnId};
+use crate::scan::{self, Expected, Tail, TailFault};
+use crate::storage::StoredFile;
+use crate::turn::{Illegal, Retain, Session};
+use std::io;
+
+/// How much of a journal is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// From the newest `base` on: all that unclosed turns need, whatever the length of the journal.
+    Base,
+    /// Everything; closed turns are kept or not.
+    All(Retain),
+}
+
+/// What was read.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The state; `None` while the genesis is still to be written, or where it is damaged.
+    pub session: Option<Session>,
+    /// The records that were read, without the genesis.
+    pub history: History,
+    /// What stands behind the last newline.
+    pub tail: Tail,
+    /// Offset behind the last record.
+    pub end: u64,
+    /// What does not check.
+    pub damage: Vec<Damage>,
+    /// The format of the genesis, where it is not ours; then nothing else was read.
+    pub other_format: Option<String>,
+}
+
+/// Something that does not check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Line number, from 1.
+    pub line: u64,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes, its newline included.
+    pub bytes: u64,
+    /// What is wrong.
+    pub flaw: Flaw,
+    /// Turns that may have lost something.
+    pub turns: Vec<TurnId>,
+}
+
+/// Which check failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// A line is no record.
+    #[error(transparent)]
+    Line(#[from] Fault),
+    /// The unended last line is neither torn nor whole.
+    #[error(transparent)]
+    Tail(#[from] TailFault),
+    /// A record does not continue the chain.
+    #[error("chain: record {found} stands where record {expected} belongs, or its prev is another hash")]
+    Chain {
+        /// The seq that belongs here.
+        expected: u64,
+        /// The seq that is here.
+        found: u64,
+    },
+    /// A record does not fit the state before it.
+    #[error("illegal: {0}")]
+    Illegal(#[from] Illegal),
+    /// The first line is no genesis.
+    #[error("the first record is not a genesis")]
+    NoGenesis,
+}
+
+/// Reads a journal.
+pub fn load(file: &dyn StoredFile, reach: Reach) -> io::Result<Loaded> {
+    if reach == Reach::Base
+        && let Some(from) = newest_base(file)?
+    {
+        let loaded = Reader::new(Retain::Unclosed).read(file, from)?;
+        if loaded.damage.is_empty() {
+            return Ok(loaded);
+        }
+        // Damage is told with its line number, and that takes the whole file.
+    }
+    let retain = match reach {
+        Reach::All(retain) => retain,
+        Reach::Base => Retain::Unclosed,
+    };
+    Reader::new(retain).read(file, 0)
+}
+
+/// Where the records begin that the newest whole line still needs; `None` where that cannot be told.
+fn newest_base(file: &dyn StoredFile) -> io::Result<Option<u64>> {
+    let end = file.len()?;
+    let Some(tail) = last_newline(file, end)? else { return Ok(None) };
+    let start = last_newline(file, tail)?.map_or(0, |newline| newline + 1);
+    let line = read_range(file, start, tail)?;
+    let Ok(record) = chain::decode(&line) else { return Ok(None) };
+    let at_line_start =
+        record.base <= start && record.base > 0 && read_range(file, record.base - 1, record.base)? == b"\n";
+    Ok(at_line_start.then_some(record.base))
+}
+
+/// Offset of the last newline before `end`.
+fn last_newline(file: &dyn StoredFile, end: u64) -> io::Result<Option<u64>> {
+    const CHUNK: u64 = 64 * 1024;
+    let mut end = end;
+    while end > 0 {
+        let from = end.saturating_sub(CHUNK);
+        let chunk = read_range(file, from, end)?;
+        if let Some(at) = memchr::memrchr(b'\n', &chunk) {
+            return Ok(Some(from + at as u64));
+        }
+        end = from;
+    }
+    Ok(None)
+}
+
+/// The bytes from `from` to `to`, or up to the end of the file.
+pub fn read_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
+    let wanted = usize::try_from(to.saturating_sub(from)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let mut bytes = vec![0; wanted];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(from + filled as u64, rest)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+struct Reader {
+    retain: Retain,
+    session: Option<Session>,
+    history: History,
+    expected: Expected,
+    damage: Vec<Damage>,
+    other_format: Option<String>,
+    line: u64,
+    end: u64,
+}
+
+impl Reader {
+    fn new(retain: Retain) -> Self {
+        Self {
+            retain,
+            session: None,
+            history: History::default(),
+            expected: Expected::genesis(),
+            damage: Vec::new(),
+            other_format: None,
+            line: 0,
+            end: 0,
+        }
+    }
+
+    /// Reads the genesis and then everything from `from` on.
+    fn read(mut self, file: &dyn StoredFile, from: u64) -> io::Result<Loaded> {
+        let mut lines = Lines::new(file, 0);
+        let mut tail = Tail::Clean;
+        while let Some((offset, ended)) = lines.advance()? {
+            let bytes = lines.line();
+            if ended {
+                self.take_line(offset, bytes);
+            } else {
+                tail = self.take_tail(offset, bytes);
+            }
+            if self.other_format.is_some() {
+                break;
+            }
+            if self.line == 1 && from > self.end {
+                // Only the base knows what lies between; the chain is picked up there.
+                if let Some(session) = &mut self.session {
+                    session.skip_to_base();
+                }
+                self.expected.prev = None;
+                self.expected.seq = u64::MAX;
+                lines = Lines::new(file, from);
+            }
+        }
+        Ok(Loaded {
+            session: self.session,
+            history: self.history,
+            tail,
+            end: self.end,
+            damage: self.damage,
+            other_format: self.other_format,
+        })
+    }
+
+    fn take_line(&mut self, offset: u64, bytes: &[u8]) {
+        self.line += 1;
+        let size = bytes.len() as u64 + 1;
+        match chain::decode(bytes) {
+            Ok(record) => self.take_record(offset, size, record),
+            Err(Fault::OtherFormat(format)) if self.line == 1 => self.other_format = Some(format),
+            Err(fault) => self.note(offset, size, fault.into(), Some(bytes)),
+        }
+        self.end = offset + size;
+    }
+
+    fn take_record(&mut self, offset: u64, size: u64, record: Record) {
+        if self.expected.seq == u64::MAX {
+            self.expected.seq = record.seq;
+        }
+        if !self.expected.fits(&record) {
+            let flaw = Flaw::Chain { expected: self.expected.seq, found: record.seq };
+            self.note(offset, size, flaw, None);
+        }
+        self.expected = Expected::behind(&record);
+        match (&mut self.session, &record.kind) {
+            (None, Kind::Opened(opened)) if record.seq == 0 && offset == 0 && record.base == 0 => {
+                self.session = Some(Session::begin(opened.session.clone(), &record, self.retain));
+            }
+            (None, _) => {
+                if self.damage.is_empty() {
+                    self.note(offset, size, Flaw::NoGenesis, None);
+                }
+            }
+            (Some(session), _) => {
+                let applied = session.apply(&record, offset);
+                self.history.push(offset, record);
+                if let Err(illegal) = applied {
+                    self.note(offset, size, illegal.into(), None);
+                }
+            }
+        }
+    }
+
+    fn take_tail(&mut self, offset: u64, bytes: &[u8]) -> Tail {
+        self.end = offset;
+        let tail = scan::tail(bytes, offset, &self.expected);
+        match &tail {
+            Tail::NoNewline { record, offset, end, .. } => {
+                let (record, size) = (record.as_ref().clone(), end - offset);
+                self.line += 1;
+                self.take_record(*offset, size, record);
+                self.end = *end;
+            }
+            Tail::Damaged { offset, bytes, fault } => {
+                self.line += 1;
+                let (offset, size, flaw) = (*offset, *bytes, fault.clone().into());
+                self.note(offset, size, flaw, None);
+            }
+            Tail::Clean | Tail::Torn { .. } => {}
+        }
+        tail
+    }
+
+    fn note(&mut self, offset: u64, bytes: u64, flaw: Flaw, text: Option<&[u8]>) {
+        let mut turns: Vec<TurnId> = self
+            .session
+            .iter()
+            .flat_map(|session| session.unclosed().map(|turn| turn.id.clone()))
+            .collect();
+        if let Some(named) = text.and_then(turn_named).filter(|turn| !turns.contains(turn)) {
+            turns.push(named);
+        }
+        self.damage.push(Damage { line: self.line, offset, bytes, flaw, turns });
+    }
+}
+
+/// The turn that an unreadable line still seems to name.
+fn turn_named(bytes: &[u8]) -> Option<TurnId> {
+    const KEY: &[u8] = br#","turn":""#;
+    let at = memchr::memmem::find(bytes, KEY)? + KEY.len();
+    let rest = bytes.get(at..)?;
+    std::str::from_utf8(rest.get(..memchr::memchr(b'"', rest)?)?).ok()?.parse().ok()
+}
+
+/// The lines of a file, one at a time, in memory bounded by the longest of them.
+pub struct Lines<'f> {
+    file: &'f dyn StoredFile,
+    /// Bytes that were read and not handed out yet.
+    buffer: Vec<u8>,
+    /// Where `buffer` begins in the file.
+    offset: u64,
+    /// The line handed out last: a part of `buffer`, its newline included if it has one.
+    handed: usize,
+    ended: bool,
+}
+
+impl<'f> Lines<'f> {
+    /// Begins at `offset`.
+    pub fn new(file: &'f dyn StoredFile, offset: u64) -> Self {
+        Self { file, buffer: Vec::new(), offset, handed: 0, ended: false }
+    }
+
+    /// Goes to the next line: its offset, and whether its newline is there.
+    pub fn advance(&mut self) -> io::Result<Option<(u64, bool)>> {
+        const CHUNK: usize = 256 * 1024;
+        self.buffer.drain(..self.handed);
+        self.offset += self.handed as u64;
+        self.handed = 0;
+        let mut searched = 0;
+        loop {
+            let fresh = self.buffer.get(searched..).unwrap_or_default();
+            if let Some(at) = memchr::memchr(b'\n', fresh) {
+                self.handed = searched + at + 1;
+                self.ended = true;
+                return Ok(Some((self.offset, true)));
+            }
+            searched = self.buffer.len();
+            // A long line is read in growing steps, so that it is not searched and moved over and over.
+            self.buffer.resize(searched + CHUNK.max(searched), 0);
+            let space = self.buffer.get_mut(searched..).unwrap_or_default();
+            let read = self.file.read_at(self.offset + searched as u64, space)?;
+            self.buffer.truncate(searched + read);
+            if read == 0 {
+                self.handed = searched;
+                self.ended = false;
+                return Ok((searched > 0).then_some((self.offset, false)));
+            }
+        }
+    }
+
+    /// The line, without its newline.
+    pub fn line(&self) -> &[u8] {
+        self.buffer.get(..self.handed - usize::from(self.ended)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,215 @@
+//! What an agent wrote on its session tree itself before it died.
+//!
+//! Pi writes an entry before an extension can journal it. Entries that continue the journaled path are the dead
+//! agent's own and are journaled by the recovery; anything else that came after admission is somebody else's and is
+//! reported, and a user's message among it means that the conversation moved on.
+
+use crate::branch;
+use crate::chain::call_key;
+use crate::draft::Draft;
+use crate::json::{Raw, View};
+use crate::message::{self, Format, Meaning, Role};
+use crate::policy::Policy;
+use crate::record::{CallIntent, CallRef, Entry, TurnId};
+use crate::tree::{Parent, Tree};
+use crate::turn::{Session, Turn, What};
+use std::collections::HashSet;
+
+/// What was found on the tree after admission.
+#[derive(Debug, Clone, Default)]
+pub struct Adoption {
+    /// The agent's own entries that the journal does not have, in order.
+    pub entries: Vec<Raw>,
+    /// The line of the first user's message that is not of this turn.
+    pub moved_on: Option<usize>,
+    /// The line of a result of a call that was neither claimed nor answered, and that call's id.
+    pub unjournaled: Option<(usize, String)>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// Looks at what the tree holds behind the admission of a turn.
+pub fn adopt(draft: &Draft, id: &TurnId, tree: &Tree, policy: &Policy) -> Adoption {
+    let Some(turn) = draft.session.turn(id) else { return Adoption::default() };
+    let mut known = journaled(turn, draft);
+    known.extend(branch::ours(&draft.session.id, turn, &draft.history, tree));
+    let mut adoption = Adoption::default();
+    if turn.settled.is_none() {
+        walk(&mut adoption, draft, turn, tree, policy, &mut known);
+    }
+    report_foreign(&mut adoption, turn, tree, &known);
+    adoption
+}
+
+/// The `entry` record for an entry of the agent's, with its calls and the policy for them.
+pub fn entry_record(draft: &Draft, turn: &TurnId, entry: &Raw, policy: &Policy) -> Entry {
+    let attempt = draft.session.turn(turn).map_or(0, Turn::current_number);
+    let calls = meaning_of(entry).map(|meaning| intents(&draft.session, turn, draft.next_seq(), &meaning, policy));
+    Entry {
+        turn: turn.clone(),
+        attempt,
+        entry: entry.clone(),
+        calls: calls.filter(|calls| !calls.is_empty()),
+    }
+}
+
+/// The intents of a model's message that will be the record of this seq.
+pub fn intents(
+    session: &Session,
+    turn: &TurnId,
+    seq: u64,
+    meaning: &Meaning,
+    policy: &Policy,
+) -> Vec<CallIntent> {
+    let asked = meaning.calls.iter().zip(0..).filter(|_| meaning.role == Role::Assistant);
+    asked
+        .map(|(asked, position)| {
+            let r#ref = CallRef { seq, position };
+            let rule = policy.classify(&asked.tool, asked.args.get());
+            CallIntent {
+                r#ref,
+                id: asked.id.clone(),
+                tool: asked.tool.clone(),
+                args_sha256: crate::chain::digest(asked.args.get().as_bytes()),
+                replay: rule.replay,
+                approval: rule.approval,
+                unknown: rule.unknown,
+                key: call_key(&session.genesis, turn, r#ref),
+            }
+        })
+        .collect()
+}
+
+/// What the message in an entry means, if it is one.
+pub fn meaning_of(entry: &Raw) -> Option<Meaning> {
+    let object = entry.view().object()?;
+    if object.string("type")? != "message" {
+        return None;
+    }
+    message::meaning(Format::Pi, &Raw::parse(object.get("message")?).ok()?).ok()
+}
+
+/// The ids of everything that the journal already accounts for.
+fn journaled(turn: &Turn, _draft: &Draft) -> HashSet<String> {
+    let leaf = turn.tree.iter().filter_map(|tree| tree.leaf.clone());
+    let said = turn.facts.iter().filter_map(|fact| match &fact.what {
+        What::Said(said) => said.entry_id.clone(),
+        What::Attempt | What::Steered(_) | What::Answer(_) => None,
+    });
+    leaf.chain(said).collect()
+}
+
+/// Follows the path from its journaled end, as far as the dead agent can have written it.
+fn walk(
+    adoption: &mut Adoption,
+    draft: &Draft,
+    turn: &Turn,
+    tree: &Tree,
+    policy: &Policy,
+    known: &mut HashSet<String>,
+) {
+    let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
+    let mut trial = draft.clone();
+    let mut tip = tree.entries.iter().rposition(|entry| known.contains(&*entry.id));
+    loop {
+        let children = match tip {
+            Some(tip) => tree.children(tip),
+            None => tree.roots(),
+        };
+        let fresh = |index: &&usize| {
+            tree.entries.get(**index).is_some_and(|entry| {
+                entry.offset >= since
+                    && !known.contains(&*entry.id)
+                    && (tip.is_some() || entry.parent == Parent::Root)
+            })
+        };
+        let Some(index) = children.iter().find(fresh).copied() else { return };
+        let Some(entry) = tree.entries.get(index) else { return };
+        let Ok(raw) = Raw::parse(tree.text(index)) else { return };
+        if let Some(stop) = stop_at(&trial, turn, &raw) {
+            if let Stop::Unjournaled(id) = stop {
+                adoption.unjournaled = Some((entry.line, id));
+            }
+            return;
+        }
+        let record = trial_record(&trial, turn, &raw, policy);
+        if trial.push(record).is_err() {
+            return;
+        }
+        for not_run in trial.session.turn(&turn.id).map(super::cut_off_calls).unwrap_or_default() {
+            if trial.push(not_run).is_err() {
+                return;
+            }
+        }
+        known.insert(entry.id.to_string());
+        adoption.entries.push(raw);
+        tip = Some(index);
+    }
+}
+
+fn trial_record(trial: &Draft, turn: &Turn, raw: &Raw, policy: &Policy) -> Entry {
+    entry_record(trial, &turn.id, raw, policy)
+}
+
+/// Why an entry is not taken for the dead agent's own.
+enum Stop {
+    /// A result of a call that nobody claimed.
+    Unjournaled(String),
+    /// Something that this agent would not have written in this turn.
+    Foreign,
+}
+
+fn stop_at(trial: &Draft, turn: &Turn, raw: &Raw) -> Option<Stop> {
+    let turn = trial.session.turn(&turn.id)?;
+    let meaning = meaning_of(raw)?;
+    for answer in &meaning.answers {
+        let told = turn.call_told(&answer.call_id);
+        if told.is_none_or(|index| turn.check_told(index).is_err()) {
+            return Some(Stop::Unjournaled(answer.call_id.clone()));
+        }
+    }
+    match meaning.role {
+        Role::User if meaning.answers.is_empty() => {
+            let joined =
+                turn.steered.iter().any(|steered| message::text_of(&steered.input) == meaning.text);
+            (turn.has_model_message() && !joined).then_some(Stop::Foreign)
+        }
+        Role::Assistant => turn.check_model_message(&meaning).is_err().then_some(Stop::Foreign),
+        _ => None,
+    }
+}
+
+fn report_foreign(adoption: &mut Adoption, turn: &Turn, tree: &Tree, known: &HashSet<String>) {
+    let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
+    let foreign: Vec<usize> = (0..tree.entries.len())
+        .filter(|index| {
+            tree.entries
+                .get(*index)
+                .is_some_and(|entry| entry.offset >= since && !known.contains(&*entry.id))
+        })
+        .collect();
+    let by_user = foreign.iter().find(|index| tree.role(**index).as_deref() == Some("user"));
+    adoption.moved_on = by_user.and_then(|index| tree.entries.get(*index)).map(|entry| entry.line);
+    if !foreign.is_empty() {
+        let lines: Vec<String> = foreign
+            .iter()
+            .filter_map(|index| tree.entries.get(*index))
+            .map(|entry| format!("{} ({})", entry.id, entry.line))
+            .take(5)
+            .collect();
+        adoption.notes.push(format!(
+            "the session file has {} entries since admission that are not of this turn: {} (line)",
+            foreign.len(),
+            lines.join(", ")
+        ));
+    }
+    if let Some(last) = tree.last_entry().filter(|last| foreign.contains(last)) {
+        let last = tree.entries.get(last).map(|entry| entry.id.to_string()).unwrap_or_default();
+        adoption.notes.push(format!("the last line, which Pi would open, is {last}"));
+    }
+}
+
+/// Whether some text is an object with a `type` of `session`: the header of a session file.
+pub fn is_header(text: &str) -> bool {
+    View::of(text).object().and_then(|object| object.string("type")).as_deref() == Some("session")
+}

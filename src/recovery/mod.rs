@@ -1,0 +1,586 @@
+//! A recovery as a value: what would be written, where, and why; or why it cannot be.
+//!
+//! Planning reads the state and the session tree and writes nothing. Everything that can refuse has refused before
+//! there is a plan, and a plan holds the very bytes of its records and entries, so a dry run shows what is written.
+//! Carrying it out is the shell's: records up to the branch, the branch, and last of all `recovered`.
+
+mod adopt;
+
+pub use adopt::{Adoption, entry_record};
+
+use crate::branch::{self, Extent};
+use crate::draft::{Draft, DraftError};
+use crate::explain;
+use crate::json::Raw;
+use crate::record::{
+    Attempt, Branch, Cause, Decided, Decision, Kind, NotRunWhy, Owner, Parked, Recovered, Replay, TreeMode,
+    TurnId, Unparked,
+};
+use crate::tree::{self, Tree};
+use crate::turn::decide::{self, Holder, Now, Ruling};
+use crate::turn::{AnswerKind, Call, Session, Turn, next};
+
+/// What a person or a driver asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Who will hold the turn.
+    pub owner: Option<Owner>,
+    /// The lease that was asked for.
+    pub lease_ms: Option<u64>,
+    /// `--force --why TEXT`.
+    pub force: Option<String>,
+    /// `--close-calls`.
+    pub calls: CloseCalls,
+    /// `--unpark`: who and why.
+    pub unpark: Option<(String, String)>,
+}
+
+/// Whether the agent can run calls that a recovery lets run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseCalls {
+    /// It can.
+    No,
+    /// It cannot run a call outside its own loop: what would run is closed.
+    Yes,
+}
+
+/// What a plan is made from, beside the journal.
+pub struct Surroundings<'a> {
+    /// Time, policy and processes.
+    pub now: Now<'a>,
+    /// The session tree of the turn; `None` where it has none.
+    pub tree: Option<&'a Tree>,
+    /// What a dead runner's tool had printed.
+    pub output_so_far: &'a dyn Fn(&Call) -> Option<String>,
+}
+
+/// A recovery that can be carried out.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// How it ends.
+    pub verdict: Verdict,
+    /// The records, in the order of writing.
+    pub draft: Draft,
+    /// How many bytes of the draft come before the branch.
+    pub before_branch: usize,
+    /// The header of a session file that is not there yet.
+    pub header: Option<Raw>,
+    /// The branch.
+    pub branch: Option<branch::Plan>,
+    /// A decision for each call of the turn.
+    pub decisions: Vec<Decided>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// How a recovery ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The turn has an attempt again.
+    Ready,
+    /// Only somebody else can move the turn.
+    Waiting,
+    /// The attempt limit was reached: the turn is parked now.
+    Parked(String),
+    /// Nothing is unclosed.
+    Nothing,
+}
+
+/// Why there is no plan. Where several hold, the first of these is told.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The owner lives and is somebody else.
+    #[error("turn {turn} is held by attempt {attempt}, whose owner lives")]
+    OwnerAlive {
+        /// The turn.
+        turn: TurnId,
+        /// The attempt.
+        attempt: u64,
+        /// Its owner.
+        owner: Option<Owner>,
+    },
+    /// The session tree is damaged, or of another version.
+    #[error(transparent)]
+    Tree(#[from] tree::Refusal),
+    /// The session tree holds something that the journal contradicts.
+    #[error(transparent)]
+    Branch(#[from] branch::Trouble),
+    /// The file that the turn was admitted on is gone.
+    #[error("the session file {path} is gone")]
+    TreeMissing {
+        /// Its path.
+        path: String,
+        /// How many committed records the journal has for it.
+        committed: usize,
+    },
+    /// A user's message was added to the tree that the journal does not know.
+    #[error("the conversation moved on: line {line} of the session file is a user's message that is not of this turn")]
+    MovedOn {
+        /// Its line.
+        line: usize,
+    },
+    /// The tree holds a result of a call that nobody claimed.
+    #[error("line {line} of the session file is a result of call {id:?}, which was neither claimed nor answered")]
+    Unjournaled {
+        /// Its line.
+        line: usize,
+        /// The provider's id of the call.
+        id: String,
+    },
+    /// A person's act came at the wrong time.
+    #[error("turn {0} is not parked")]
+    NotParked(TurnId),
+    /// A record could not be drafted.
+    #[error(transparent)]
+    Draft(#[from] DraftError),
+}
+
+/// Plans the recovery of a turn on top of a draft that may hold repairs already.
+pub fn plan(
+    draft: Draft,
+    id: &TurnId,
+    request: &Request,
+    around: &Surroundings<'_>,
+) -> Result<Plan, Refusal> {
+    let mut planner = Planner {
+        plan: Plan {
+            verdict: Verdict::Ready,
+            draft,
+            before_branch: 0,
+            header: None,
+            branch: None,
+            decisions: Vec::new(),
+            notes: Vec::new(),
+        },
+        id: id.clone(),
+        request,
+        around,
+    };
+    planner.run()?;
+    Ok(planner.plan)
+}
+
+struct Planner<'a> {
+    plan: Plan,
+    id: TurnId,
+    request: &'a Request,
+    around: &'a Surroundings<'a>,
+}
+
+/// How an attempt comes about.
+enum Beginning {
+    /// A new one.
+    Attempt { number: u64, cause: Cause },
+    /// The current owner asks again.
+    SameOwner,
+}
+
+impl Planner<'_> {
+    fn run(&mut self) -> Result<(), Refusal> {
+        if let Some((by, why)) = self.request.unpark.clone() {
+            self.unpark(by, why)?;
+        }
+        let beginning = self.beginning()?;
+        self.check_tree()?;
+        let turn = self.turn().clone();
+        let unfinished = turn.current().is_some_and(crate::turn::Attempt::unfinished);
+        let adoption = self.adoption()?;
+        let parks = !unfinished
+            && matches!(beginning, Beginning::Attempt { .. })
+            && next::would_park(&turn, &self.around.now);
+        if turn.parked.is_some() {
+            return self.wait(turn.parked.map(|parked| format!("the turn is parked: {}", parked.why)));
+        }
+        if !unfinished && self.would_wait(&adoption)? {
+            return self.wait(None);
+        }
+        if parks {
+            return self.park(&turn);
+        }
+        let before = turn.newest.seq;
+        match beginning {
+            Beginning::Attempt { number, cause } => {
+                let (turn, why) = (self.id.clone(), self.request.force.clone());
+                let (owner, lease_ms) = (self.request.owner.clone(), self.request.lease_ms);
+                self.plan.draft.push(Attempt { turn, attempt: number, cause, why, owner, lease_ms })?;
+                self.journal_entries(&adoption)?;
+                self.settle_calls(before, unfinished)?;
+                self.finish(true)
+            }
+            Beginning::SameOwner => {
+                self.journal_entries(&adoption)?;
+                let decided = self.settle_calls(before, false)?;
+                self.finish(decided || !adoption.entries.is_empty() || self.branch_is_due())
+            }
+        }
+    }
+
+    fn turn(&self) -> &Turn {
+        #[expect(clippy::expect_used, reason = "the caller names a turn of the session that is not closed")]
+        self.plan.draft.session.turn(&self.id).expect("an unclosed turn")
+    }
+
+    fn session(&self) -> &Session {
+        &self.plan.draft.session
+    }
+
+    fn unpark(&mut self, by: String, why: String) -> Result<(), Refusal> {
+        if self.turn().parked.is_none() {
+            return Err(Refusal::NotParked(self.id.clone()));
+        }
+        self.plan.draft.push(Unparked { turn: self.id.clone(), why, by })?;
+        Ok(())
+    }
+
+    fn beginning(&self) -> Result<Beginning, Refusal> {
+        let turn = self.turn();
+        let Some(current) = turn.current() else {
+            return Ok(Beginning::Attempt { number: 1, cause: Cause::Recover });
+        };
+        let holder = self.around.now.holder(current);
+        let same = match (&self.request.owner, &current.owner) {
+            (Some(asking), Some(owner)) => crate::owner::same(asking, owner),
+            _ => false,
+        };
+        let may_live = matches!(holder, Holder::Alive | Holder::Lapsed) && !same;
+        if holder == Holder::Alive && !same && self.request.force.is_none() {
+            return Err(Refusal::OwnerAlive {
+                turn: turn.id.clone(),
+                attempt: current.number,
+                owner: current.owner.clone(),
+            });
+        }
+        if same && holder != Holder::Gone && !current.unfinished() {
+            return Ok(Beginning::SameOwner);
+        }
+        let cause = if may_live { Cause::Takeover } else { Cause::Recover };
+        // An unfinished recover is gone on with, but under the next number where the old one may still act.
+        let number = current.number + u64::from(!current.unfinished() || may_live);
+        Ok(Beginning::Attempt { number, cause })
+    }
+
+    fn check_tree(&self) -> Result<(), Refusal> {
+        let (Some(tree), Some(admitted)) = (self.tree(), &self.turn().tree) else { return Ok(()) };
+        if tree.tail == tree::Tail::Empty {
+            if admitted.bytes > 0 {
+                return Err(Refusal::TreeMissing {
+                    path: admitted.path.clone(),
+                    committed: self.turn().facts.len(),
+                });
+            }
+            return Ok(());
+        }
+        Ok(tree::check_path(tree, admitted.leaf.as_deref())?)
+    }
+
+    /// The tree, if it is this turn's to write: no later turn was admitted on it.
+    fn tree(&self) -> Option<&Tree> {
+        self.around.tree.filter(|_| owns_tree(self.session(), self.turn()))
+    }
+
+    /// What the dead agent wrote itself and the journal does not have yet.
+    fn adoption(&self) -> Result<Adoption, Refusal> {
+        let Some(tree) = self.tree() else { return Ok(Adoption::default()) };
+        let adoption = adopt::adopt(&self.plan.draft, &self.id, tree, self.around.now.policy);
+        if self.request.force.is_none() && !self.settled_and_whole(tree) {
+            if let Some((line, id)) = &adoption.unjournaled {
+                return Err(Refusal::Unjournaled { line: *line, id: id.clone() });
+            }
+            if let Some(line) = adoption.moved_on {
+                return Err(Refusal::MovedOn { line });
+            }
+        }
+        Ok(adoption)
+    }
+
+    fn settled_and_whole(&self, tree: &Tree) -> bool {
+        self.turn().settled.is_some() && branch::lacks_nothing(self.turn(), &self.plan.draft.history, tree)
+    }
+
+    /// Waiting is judged with the entries counted that would be journaled.
+    fn would_wait(&self, adoption: &Adoption) -> Result<bool, Refusal> {
+        if adoption.entries.is_empty() || self.turn().settled.is_some() {
+            return Ok(next::waits(self.turn(), &self.around.now));
+        }
+        let mut trial = self.plan.draft.clone();
+        for entry in &adoption.entries {
+            trial.push(entry_record(&trial, &self.id, entry, self.around.now.policy))?;
+        }
+        let turn = trial.session.turn(&self.id);
+        Ok(turn.is_some_and(|turn| next::waits(turn, &self.around.now)))
+    }
+
+    fn wait(&mut self, note: Option<String>) -> Result<(), Refusal> {
+        self.plan.verdict = Verdict::Waiting;
+        self.plan.notes.extend(note);
+        self.list_decisions(&[]);
+        if self.branch_is_there() {
+            self.plan_branch(Extent::Steps)?;
+        }
+        self.plan.before_branch = self.plan.draft.bytes.len();
+        Ok(())
+    }
+
+    fn park(&mut self, turn: &Turn) -> Result<(), Refusal> {
+        let fruitless = turn.fruitless_attempts();
+        let why = format!("the newest {fruitless} attempts made no progress");
+        let parked = Parked { turn: self.id.clone(), why: why.clone(), by: "turnkeep".to_owned() };
+        self.plan.draft.push(parked)?;
+        self.plan.verdict = Verdict::Parked(why);
+        self.plan.before_branch = self.plan.draft.bytes.len();
+        self.list_decisions(&[]);
+        Ok(())
+    }
+
+    fn journal_entries(&mut self, adoption: &Adoption) -> Result<(), Refusal> {
+        for entry in &adoption.entries {
+            let record = entry_record(&self.plan.draft, &self.id, entry, self.around.now.policy);
+            self.plan.draft.push(record)?;
+            self.close_cut_off()?;
+        }
+        self.plan.notes.extend(adoption.notes.iter().cloned());
+        Ok(())
+    }
+
+    /// Calls of a message that was cut off never run.
+    fn close_cut_off(&mut self) -> Result<(), Refusal> {
+        for not_run in cut_off_calls(self.turn()) {
+            self.plan.draft.push(not_run)?;
+        }
+        Ok(())
+    }
+
+    /// Decides about each call that had no answer before this attempt, and answers those that are settled by it.
+    fn settle_calls(&mut self, before: u64, unfinished: bool) -> Result<bool, Refusal> {
+        let turn = self.turn().clone();
+        let since = if unfinished { attempt_began(&turn) } else { before };
+        let mut listed = Vec::new();
+        for call in &turn.calls {
+            if call.answer.as_ref().is_some_and(|answer| answer.mark.seq <= since) {
+                continue;
+            }
+            listed.push(self.settle_call(&turn, call)?);
+        }
+        let own = |call: &Call| self.own_claim(&turn, call);
+        let due: Vec<bool> = listed
+            .iter()
+            .map(|decided| {
+                turn.call(decided.r#ref).is_some_and(|call| match decided.decision {
+                    Decision::Interrupt | Decision::NotRun => true,
+                    Decision::Rerun => call.rerun_by != Some(turn.current_number()) && !own(call),
+                    _ => false,
+                })
+            })
+            .collect();
+        self.list_decisions(&listed);
+        Ok(due.contains(&true))
+    }
+
+    fn settle_call(&mut self, turn: &Turn, call: &Call) -> Result<Decided, Refusal> {
+        let mut ruling = decide::rule(turn, call, &self.around.now);
+        if let Some(answer) = &call.answer {
+            // Written by this attempt before it was killed: listed as it was decided.
+            let (decision, why) = match answer.kind {
+                AnswerKind::Interrupted => (Decision::Interrupt, "decided before, its answer is written"),
+                AnswerKind::NotRun(_) => (Decision::NotRun, "decided before, its answer is written"),
+                _ => (Decision::Redeliver, "its answer came meanwhile"),
+            };
+            (ruling.decision, ruling.why) = (decision, why.to_owned());
+            return Ok(decided(call, ruling));
+        }
+        if self.own_claim(turn, call) {
+            ruling.decision = Decision::Await;
+            ruling.why = "its owner is at it".to_owned();
+        }
+        let mut why_not = None;
+        if self.request.calls == CloseCalls::Yes {
+            match ruling.decision {
+                Decision::Run => {
+                    ruling.decision = Decision::NotRun;
+                    why_not = Some(NotRunWhy::Refused);
+                    ruling.why.push_str("; this agent cannot run it outside its own loop");
+                }
+                Decision::Rerun => {
+                    ruling.decision = Decision::Interrupt;
+                    ruling.why.push_str("; this agent cannot run it again outside its own loop");
+                }
+                _ => {}
+            }
+        }
+        match ruling.decision {
+            Decision::Interrupt => {
+                let output = (self.around.output_so_far)(call);
+                self.plan.draft.push(explain::interrupted(turn, call, output))?;
+            }
+            Decision::NotRun => {
+                let why = why_not.unwrap_or_else(|| why_not_run(turn, call));
+                self.plan.draft.push(explain::not_run(turn, call, why))?;
+            }
+            _ => {}
+        }
+        Ok(decided(call, ruling))
+    }
+
+    /// A claim of the attempt itself, without a runner, whose owner asks again: it is at it.
+    fn own_claim(&self, turn: &Turn, call: &Call) -> bool {
+        let current = turn.current_number();
+        call.live_claim().is_some_and(|claim| claim.attempt == current && claim.runner.is_none())
+    }
+
+    /// The calls that were answered before stand in the list too, as what they are.
+    fn list_decisions(&mut self, listed: &[Decided]) {
+        let turn = self.turn().clone();
+        let decision = |call: &Call| {
+            listed.iter().find(|decided| decided.r#ref == call.r#ref).cloned().unwrap_or_else(|| {
+                decided(call, decide::rule(&turn, call, &self.around.now))
+            })
+        };
+        self.plan.decisions = turn.calls.iter().map(decision).collect();
+    }
+
+    fn finish(&mut self, changed: bool) -> Result<(), Refusal> {
+        self.plan.before_branch = self.plan.draft.bytes.len();
+        if !changed {
+            return Ok(());
+        }
+        if self.branch_is_wanted() {
+            self.plan_branch(Extent::Recover)?;
+        }
+        let turn = self.turn();
+        let attempt = turn.current_number();
+        let answered_before = |decided: &&Decided| decided.decision != Decision::Redeliver;
+        let decisions = self.plan.decisions.iter().filter(answered_before).cloned().collect();
+        let branch = self.plan.branch.as_ref().and_then(|branch| {
+            Some(Branch {
+                path: turn.tree.as_ref()?.path.clone(),
+                from: branch.from.clone(),
+                leaf: branch.leaf.clone()?,
+                entries: branch.entries,
+            })
+        });
+        self.plan.draft.push(Recovered { turn: self.id.clone(), attempt, decisions, branch })?;
+        Ok(())
+    }
+
+    /// An open turn always gets its branch; a settled one only if the file lacks it.
+    fn branch_is_wanted(&self) -> bool {
+        let Some(tree) = self.tree() else { return false };
+        self.turn().settled.is_none() || self.branch_is_there() || !self.settled_and_whole(tree)
+    }
+
+    fn branch_is_there(&self) -> bool {
+        let Some(tree) = self.tree() else { return false };
+        let turn = self.turn();
+        let appends = turn.tree.as_ref().is_some_and(|tree| tree.mode == TreeMode::Append);
+        appends || !branch::ours(&self.session().id, turn, &self.plan.draft.history, tree).is_empty()
+    }
+
+    fn branch_is_due(&self) -> bool {
+        let Some(tree) = self.tree() else { return false };
+        branch_behind(self.session(), self.turn(), &self.plan.draft.history, tree).unwrap_or(false)
+    }
+
+    fn plan_branch(&mut self, extent: Extent) -> Result<(), Refusal> {
+        let Some(tree) = self.tree() else { return Ok(()) };
+        let (session, history) = (self.session(), &self.plan.draft.history);
+        let header = (tree.tail == tree::Tail::Empty).then(|| header_for(self.turn(), history));
+        let branch = branch::plan(&session.id, self.turn(), history, tree, extent)?;
+        self.plan.branch = Some(branch);
+        self.plan.header = header;
+        Ok(())
+    }
+}
+
+/// Whether the tree of a turn is still its own: no later turn was admitted on it.
+pub fn owns_tree(session: &Session, turn: &Turn) -> bool {
+    let Some(tree) = &turn.tree else { return false };
+    let later = session.turns.iter().filter(|other| other.admitted.seq > turn.admitted.seq);
+    !later.filter_map(|other| other.tree.as_ref()).any(|other| other.path == tree.path)
+}
+
+/// Whether the session tree is behind the journal, so that `recover` comes next.
+pub fn branch_behind(
+    session: &Session,
+    turn: &Turn,
+    history: &crate::draft::History,
+    tree: &Tree,
+) -> Result<bool, branch::Trouble> {
+    let Some(admitted) = turn.tree.as_ref().filter(|_| owns_tree(session, turn)) else { return Ok(false) };
+    let recovered = turn.attempts.iter().any(|attempt| attempt.recovered.is_some());
+    if admitted.mode == TreeMode::Branch && !recovered {
+        return Ok(turn.settled.is_some() && !branch::lacks_nothing(turn, history, tree));
+    }
+    if turn.settled.is_some() && branch::lacks_nothing(turn, history, tree) {
+        return Ok(false);
+    }
+    let plan = branch::plan(&session.id, turn, history, tree, branch::extent_of(admitted.mode))?;
+    let foreign = turn.settled.is_none() && !branch::last_line_continues(&plan, tree);
+    Ok(!plan.write.is_empty() || foreign)
+}
+
+/// The header of a session file that has to be made: the agent's own where it is known.
+pub fn header_for(turn: &Turn, history: &crate::draft::History) -> Raw {
+    let own = turn.facts.iter().find_map(|fact| match &fact.what {
+        crate::turn::What::Said(said) if said.stands == crate::turn::Stands::Header => {
+            match &history.get(fact.mark.seq)?.kind {
+                Kind::Entry(entry) => Some(entry.entry.clone()),
+                _ => None,
+            }
+        }
+        _ => None,
+    });
+    own.unwrap_or_else(|| {
+        let id = tree::entry_id(turn.id.as_str(), turn.admitted.hash.as_str(), "session");
+        let at = turn.admitted.at.as_str();
+        let path = turn.tree.as_ref().map_or("/", |tree| tree.path.as_str());
+        let cwd = std::path::Path::new(path).parent().map_or("/".into(), |folder| folder.to_string_lossy());
+        tree::header_line(&id, &format!("{}Z", at.get(..23).unwrap_or(at)), &cwd)
+    })
+}
+
+/// The `not_run` of calls whose message was cut off and that have no answer yet.
+pub fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
+    use crate::turn::Source;
+    turn.open_calls()
+        .filter(|call| matches!(call.source, Source::CutOff | Source::Failed))
+        .map(|call| explain::not_run(turn, call, NotRunWhy::CutOff))
+        .collect()
+}
+
+fn why_not_run(turn: &Turn, call: &Call) -> NotRunWhy {
+    use crate::turn::Source;
+    if matches!(call.source, Source::CutOff | Source::Failed) {
+        NotRunWhy::CutOff
+    } else if turn.cancelled.is_some() {
+        NotRunWhy::Cancelled
+    } else if call.approved.is_some() {
+        NotRunWhy::Denied
+    } else {
+        NotRunWhy::Refused
+    }
+}
+
+/// The seq of the first record of the current, unfinished recover.
+fn attempt_began(turn: &Turn) -> u64 {
+    let number = turn.current_number();
+    let earlier = turn.facts.iter().rev().filter(|fact| matches!(fact.what, crate::turn::What::Attempt));
+    let same = earlier.take(
+        turn.attempts.iter().filter(|attempt| attempt.number == number).map(|attempt| attempt.tries).sum(),
+    );
+    same.map(|fact| fact.mark.seq).min().unwrap_or(0)
+}
+
+fn decided(call: &Call, ruling: Ruling) -> Decided {
+    Decided {
+        r#ref: call.r#ref,
+        decision: ruling.decision,
+        why: ruling.why,
+        replay_stored: call.replay,
+        replay_now: ruling.now,
+    }
+}
+
+/// Replay policy of a call now, for people who ask without recovering.
+pub fn replay_now(call: &Call, now: &Now<'_>) -> Replay {
+    now.rule_of(call).replay
+}

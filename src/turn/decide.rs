@@ -1,0 +1,207 @@
+//! The decision table: what may be done about a call after its agent died.
+//!
+//! A pure function of what is recorded, the policy in force now and who lives. The first row that fits decides.
+//! The policy now can veto and never upgrade. Decisions are per call, never per batch.
+
+use super::{Attempt, Call, Source, Turn};
+use crate::policy::{Policy, Rule};
+use crate::record::{ApprovalDecision, At, Decision, Owner, Replay};
+
+/// Lease of an owner that cannot be looked at from here, in milliseconds, unless one was asked for.
+pub const LEASE_MS_DEFAULT: u64 = 120_000;
+
+/// Whether a process can be seen to live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sighting {
+    /// It is here and lives.
+    Alive,
+    /// It is gone for certain.
+    Gone,
+    /// It is on another host or in another pid namespace.
+    Elsewhere,
+}
+
+/// What is true at the moment of a decision and stands in no record.
+pub struct Now<'a> {
+    /// The time.
+    pub at: At,
+    /// The policy in force.
+    pub policy: &'a Policy,
+    /// Looks for a process.
+    pub look: &'a dyn Fn(&Owner) -> Sighting,
+}
+
+/// How it stands with the owner of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// Held by nobody: never gone.
+    Nobody,
+    /// It lives, or its lease does where it cannot be looked at.
+    Alive,
+    /// It lives, but a lease that was asked for has run out.
+    Lapsed,
+    /// It is gone.
+    Gone,
+}
+
+/// A decision and what it rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// What was decided.
+    pub decision: Decision,
+    /// Why, for people.
+    pub why: String,
+    /// Replay policy stored with the intent.
+    pub stored: Replay,
+    /// Replay policy in force now.
+    pub now: Replay,
+}
+
+impl Now<'_> {
+    /// How it stands with the owner of an attempt.
+    pub fn holder(&self, attempt: &Attempt) -> Holder {
+        let Some(owner) = &attempt.owner else { return Holder::Nobody };
+        let lapsed = self.at.micros() >= lease_until(attempt).micros();
+        match (self.look)(owner) {
+            Sighting::Gone => Holder::Gone,
+            Sighting::Elsewhere if lapsed => Holder::Gone,
+            Sighting::Alive if lapsed && attempt.lease_ms.is_some() => Holder::Lapsed,
+            Sighting::Alive | Sighting::Elsewhere => Holder::Alive,
+        }
+    }
+
+    /// Whether a runner of an attempt lives.
+    pub fn runner_lives(&self, turn: &Turn, attempt: u64, runner: &Owner) -> bool {
+        match (self.look)(runner) {
+            Sighting::Alive => true,
+            Sighting::Gone => false,
+            Sighting::Elsewhere => turn
+                .attempt(attempt)
+                .is_some_and(|attempt| self.at.micros() < lease_until(attempt).micros()),
+        }
+    }
+
+    /// The rule in force now for a call.
+    pub fn rule_of(&self, call: &Call) -> Rule {
+        self.policy.classify(&call.tool, call.args.get())
+    }
+}
+
+/// When the lease of an attempt runs out.
+pub fn lease_until(attempt: &Attempt) -> At {
+    let lease_ms = attempt.lease_ms.unwrap_or(LEASE_MS_DEFAULT);
+    let micros = i64::try_from(lease_ms).unwrap_or(i64::MAX).saturating_mul(1_000);
+    At::from_micros(attempt.renewed.micros().saturating_add(micros))
+}
+
+/// Decides about one call.
+pub fn rule(turn: &Turn, call: &Call, now: &Now<'_>) -> Ruling {
+    let current = now.rule_of(call);
+    let stored = stored_replay(turn, call);
+    let (decision, why) = decide(turn, call, now, &current, stored);
+    Ruling { decision, why, stored, now: current.replay }
+}
+
+fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Replay) -> (Decision, String) {
+    // 1
+    if call.answer.is_some() {
+        return (Decision::Redeliver, "its answer is stored".into());
+    }
+    // 2
+    if matches!(call.source, Source::CutOff | Source::Failed) {
+        return (Decision::NotRun, "its message was cut off".into());
+    }
+    // 3
+    if let Some(dispatch) = &call.dispatch {
+        return (Decision::Await, format!("dispatched to {}", dispatch.to));
+    }
+    // 4
+    if let Some(claim) = call.live_claim()
+        && let Some(runner) = &claim.runner
+        && now.runner_lives(turn, claim.attempt, runner)
+    {
+        return (Decision::Await, format!("its runner lives (pid {})", runner.pid));
+    }
+    if call.may_have_run() {
+        claimed(turn, call, now, current, stored)
+    } else {
+        unclaimed(turn, call, now, current)
+    }
+}
+
+/// Rows 5 to 10.
+fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Replay) -> (Decision, String) {
+    let since = match &call.claim {
+        Some(claim) => format!("claimed by attempt {} at {}, no result", claim.attempt, claim.mark.at),
+        None => "a record that was lost may have claimed it".to_owned(),
+    };
+    if turn.cancelled.is_some() {
+        return (Decision::Interrupt, format!("{since}; the turn was cancelled"));
+    }
+    if call.parent.is_some() {
+        return (Decision::Interrupt, format!("{since}; a nested call is never run by itself"));
+    }
+    let bolder = stored.min(current.replay);
+    let both = format!("replay stored {stored}, now {}", current.replay);
+    if bolder > Replay::Never {
+        match approval(call, now, current) {
+            Word::Missing => return (Decision::Ask, format!("{since}; {both}; it needs an approval")),
+            Word::Denied => return (Decision::Interrupt, format!("{since}; {both}; denied")),
+            Word::Given | Word::NotNeeded => {}
+        }
+        let same_key = if bolder == Replay::Keyed { ", with the same key" } else { "" };
+        return (Decision::Rerun, format!("{since}; {both}{same_key}"));
+    }
+    if call.unknown.is_some() || current.unknown.is_some() {
+        return (Decision::Hold, format!("{since}; {both}; its policy says hold"));
+    }
+    if call.source == Source::Declared {
+        return (Decision::Hold, format!("{since}; {both}; no model can be told"));
+    }
+    (Decision::Interrupt, format!("{since}; {both}"))
+}
+
+/// Rows 11 to 14.
+fn unclaimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule) -> (Decision, String) {
+    if turn.cancelled.is_some() {
+        return (Decision::NotRun, "never claimed; the turn was cancelled".into());
+    }
+    if call.parent.is_some() {
+        return (Decision::NotRun, "never claimed; a nested call is never run by itself".into());
+    }
+    match approval(call, now, current) {
+        Word::Denied => (Decision::NotRun, "never claimed; denied".into()),
+        Word::Missing => (Decision::Ask, "never claimed; it needs an approval".into()),
+        Word::Given | Word::NotNeeded => (Decision::Run, "never claimed".into()),
+    }
+}
+
+/// What people said about a call.
+enum Word {
+    NotNeeded,
+    Missing,
+    Given,
+    Denied,
+}
+
+fn approval(call: &Call, now: &Now<'_>, current: &Rule) -> Word {
+    match &call.approved {
+        Some(word) if word.decision == ApprovalDecision::Denied => return Word::Denied,
+        Some(word) if word.expires.as_ref().is_none_or(|expires| now.at.micros() < expires.micros()) => {
+            return Word::Given;
+        }
+        _ => {}
+    }
+    if call.approval.is_some() || current.approval.is_some() { Word::Missing } else { Word::NotNeeded }
+}
+
+/// A call that others were nested in counts as never, unless each nested call that was claimed is safe: a rerun
+/// declares them anew, under other keys. So does one that a lost record may have claimed.
+fn stored_replay(turn: &Turn, call: &Call) -> Replay {
+    let nested = turn.calls.iter().filter(|nested| nested.parent == Some(call.r#ref));
+    let unsafe_nested = nested.filter(|nested| nested.may_have_run()).any(|nested| nested.replay != Replay::Safe);
+    if call.lost || unsafe_nested { Replay::Never } else { call.replay }
+}
+
+
+//mod tests;
