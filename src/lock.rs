@@ -8,7 +8,7 @@ use crate::owner;
 use crate::storage::{Identity, LockKind, Storage, StoredFile};
 use rustix::io::Errno;
 use std::fmt;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 const SLEEP_FIRST: Duration = Duration::from_micros(200);
 /// Waits double up to this one, so a freed lock is noticed soon and a long wait costs nothing.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
+/// The kernel's list of locks is looked at this often for a holder.
+const LOOKS: usize = 3;
+/// More than the kernel hands out of that list at a time.
+const LIST_BYTES: usize = 64 * 1024;
 
 /// Time that only goes forward, and how a wait ends before its time.
 pub trait Clock {
@@ -285,13 +289,21 @@ fn filesystem(path: &Path) -> String {
 
 /// Who has a lock on the file. Best effort: other users' processes may be hidden, and so may other namespaces'.
 fn holder(identity: Identity) -> Option<Holder> {
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let pid = pick(&locks, identity, |pid| has_open(pid, identity))?;
+    let look = || pick(&kernel_locks().ok()?, identity, |pid| has_open(pid, identity));
+    let pid = (0..LOOKS).find_map(|_| look())?;
     let (cmd, stopped) = match owner::glance(pid) {
         Some(glance) => (Some(glance.cmd), glance.stopped),
         None => (None, false),
     };
     Some(Holder { pid, cmd, stopped })
+}
+
+/// The kernel's list of locks. A list that changes between two reads may lack a lock that is held all the time,
+/// so reads are few and large; [`LOOKS`] does the rest.
+fn kernel_locks() -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(LIST_BYTES);
+    std::fs::File::open("/proc/locks")?.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The pid behind a line of `/proc/locks` such as `7: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`.

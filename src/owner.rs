@@ -395,7 +395,8 @@ mod tests {
         let this = this_process().expect("this process");
         assert_eq!(this.pid, u64::from(std::process::id()));
         assert_eq!(liveness(&this), Liveness::Alive);
-        assert!(this.cmd.contains("turnkeep"), "{}", this.cmd);
+        let words: Vec<String> = std::env::args().collect();
+        assert_eq!(this.cmd, printable(words.join("\0").as_bytes()));
         let parent = parent().expect("a parent");
         assert_eq!(parent.pid, u64::from(std::os::unix::process::parent_id()));
         assert!(!same(&this, &parent));
