@@ -89,6 +89,10 @@ fn old_and_bare_forms_are_messages_too() {
         r#"[{"type":"reasoning","id":"r","summary":[]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}","status":"incomplete"}]"#,
     );
     assert_eq!((items.role, items.ending), (Role::Assistant, Ending::CutOff("incomplete".to_owned())));
+    let items = took(
+        r#"[{"type":"web_search_call","id":"w","status":"failed"},{"type":"message","role":"assistant","content":"x"}]"#,
+    );
+    assert_eq!((items.ending, items.text.as_str()), (Ending::Complete, "x"));
     let plain = [
         (r#"{"role":"assistant","content":[{"type":"text","text":"x"}]}"#, Format::Pi),
         (r#"{"role":"user","content":"x","timestamp":1}"#, Format::Pi),
@@ -349,7 +353,7 @@ event: content_block_start
 data: {"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"toolu_2","name":"now","input":{}}}
 
 event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":89}}
+data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":null,"output_tokens":89}}
 
 event: message_stop
 data: {"type":"message_stop"}
@@ -359,13 +363,13 @@ data: {"type":"message_stop"}
 const ANTHROPIC_ASSEMBLED: &str = r#"{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"S=="},{"type":"text","text":"Hé \ud83d\ude00 \"q\""},{"type":"tool_use","id":"toolu_1","name":"mail","input":{"to":"a b"}},{"type":"tool_use","id":"toolu_2","name":"now","input":{}}],"model":"m","stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":9,"output_tokens":89}}"#;
 
 const CHAT_SSE: &str = r#": a comment
-data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":null},"finish_reason":null}],"usage":null}
+data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"m","service_tier":"s","choices":[{"index":0,"delta":{"role":"assistant","content":null},"finish_reason":null}],"usage":null}
 
 data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"O"},"finish_reason":null}]}
 
 data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"n it"},"finish_reason":null}]}
 
-data: {"id":"x","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"mail","arguments":""}}]},"finish_reason":null}]}
+data: {"id":"x","choices":[{"index":0,"delta":{"content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"mail","arguments":""}}]},"finish_reason":null}]}
 
 data: {"id":"x","choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"id":"call_2","type":"function","function":{"name":"now","arguments":"{}"}}]},"finish_reason":null}]}
 
@@ -375,13 +379,13 @@ data: {"id":"x","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"functio
 
 data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}
 
-data: {"id":"x","choices":[],"usage":{"total_tokens":5}}
+data: {"id":"x","service_tier":null,"choices":[],"usage":{"total_tokens":5}}
 
 data: [DONE]
 
 "#;
 
-const CHAT_ASSEMBLED: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"m","usage":{"total_tokens":5},"choices":[{"index":0,"message":{"role":"assistant","content":"On it","tool_calls":[{"id":"call_1","type":"function","function":{"name":"mail","arguments":"{\"to\":\"a\"}"}},{"id":"call_2","type":"function","function":{"name":"now","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+const CHAT_ASSEMBLED: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"m","service_tier":"s","usage":{"total_tokens":5},"choices":[{"index":0,"message":{"role":"assistant","content":"On it","tool_calls":[{"id":"call_1","type":"function","function":{"name":"mail","arguments":"{\"to\":\"a\"}"}},{"id":"call_2","type":"function","function":{"name":"now","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
 
 #[test]
 fn a_stream_is_kept_as_the_message_it_adds_up_to() {
@@ -413,6 +417,15 @@ fn a_stream_is_kept_as_the_message_it_adds_up_to() {
 }
 
 #[test]
+fn an_event_may_take_several_lines() {
+    let lines =
+        "data: {\"choices\":\ndata:[{\"delta\":{\"content\":\"x\"}}]}\nid: 1\n\ndata:\n\ndata: [DONE]\n\n";
+    for end in ["\n", "\r\n", "\r"] {
+        assert_eq!(took(&lines.replace('\n', end)).text, "x", "{end:?}");
+    }
+}
+
+#[test]
 fn an_unfinished_stream_is_never_a_message() {
     for (stream, format) in [(ANTHROPIC_SSE, Format::AnthropicSse), (CHAT_SSE, Format::OpenaiChatSse)] {
         let whole = stream.trim_end().len();
@@ -435,6 +448,9 @@ fn a_broken_stream_is_refused() {
     assert!(matches!(refused(&lost), MessageError::Stream { event: 7, .. }));
     assert!(matches!(refused(&ANTHROPIC_SSE.repeat(2)), MessageError::Stream { event: 18, .. }));
     assert!(matches!(refused(&CHAT_SSE.repeat(2)), MessageError::Stream { event: 11, .. }));
+    let begun_twice =
+        ANTHROPIC_SSE.replace(r#"{"type": "ping"}"#, r#"{"type":"message_start","message":{}}"#);
+    assert!(matches!(refused(&begun_twice), MessageError::Stream { event: 2, .. }));
     let error = r#"data: {"type":"error","error":{"type":"overloaded_error"}}"#;
     let failed = ANTHROPIC_SSE.replace(r#"data: {"type":"message_stop"}"#, error);
     assert_eq!(refused(&failed), MessageError::Provider(r#"{"type":"overloaded_error"}"#.to_owned()));
@@ -515,16 +531,16 @@ fn other_formats_stand_as_pi_messages() {
 
 #[test]
 fn assigned_ids_replace_the_bodys() {
-    let ids = [Some("n1".to_owned()), Some("n2".to_owned())];
+    let ids = [Some("new-1".to_owned()), Some("new-2".to_owned())];
     let stands =
         |text: &str, ids: &[Option<String>]| pi_message(&took(text), &raw(text), ids, 7).get().to_owned();
     let expected = PI
-        .replace(r#""id":"c1""#, r#""id":"n1""#)
-        .replace(r#"{"type":"toolCall","name":"mail"}"#, r#"{"id":"n2","type":"toolCall","name":"mail"}"#);
+        .replace(r#""id":"c1""#, r#""id":"new-1""#)
+        .replace(r#"{"type":"toolCall","name":"mail"}"#, r#"{"id":"new-2","type":"toolCall","name":"mail"}"#);
     assert_eq!(stands(PI, &ids), expected);
-    assert_eq!(stands(PI, &[None, Some("n2".to_owned())]), expected.replace("n1", "c1"));
-    assert_eq!(stands(CHAT, &ids), pi(CHAT).replace("call_1", "n1").replace("call_2", "n2"));
-    assert_eq!(stands(CHAT, &[None, Some("n2".to_owned())]), pi(CHAT).replace("call_2", "n2"));
+    assert_eq!(stands(PI, &[None, Some("new-2".to_owned())]), expected.replace("new-1", "c1"));
+    assert_eq!(stands(CHAT, &ids), pi(CHAT).replace("call_1", "new-1").replace("call_2", "new-2"));
+    assert_eq!(stands(CHAT, &[None, Some("new-2".to_owned())]), pi(CHAT).replace("call_2", "new-2"));
 }
 
 #[test]
