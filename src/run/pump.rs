@@ -242,9 +242,6 @@ impl<'a> Pump<'a> {
     pub(super) fn run(mut self, pid: Pid) -> Pumped {
         let started = Instant::now();
         let mut duration = Duration::ZERO;
-        if self.stdin_left.is_empty() {
-            self.stdin = None;
-        }
         while self.phase == Phase::Running || self.sinks.out.is_pending() || self.sinks.err.is_pending() {
             let ready = self.wait();
             if ready.is_empty() && self.phase == Phase::Hurrying {

@@ -144,7 +144,7 @@ fn much_output_waits_for_a_slow_reader() {
     let (err, our_err) = io::pipe().unwrap();
     let err = collect(err);
     let (start, started) = mpsc::channel::<()>();
-    // Reads nothing before CMD has run for a tick.
+    // Reads nothing before CMD waits: no more is spooled from one tick to the next.
     let reader = thread::spawn(move || {
         started.recv().unwrap();
         let mut all = Vec::new();
@@ -153,15 +153,17 @@ fn much_output_waits_for_a_slow_reader() {
     });
     let spool = spool_in(folder.path());
     let asked = Command { spool: Some(spool.clone()), keep_bytes_max: 1000, ..command(&argv) };
-    let mut spooled_at_tick = None;
+    let (mut spooled, mut spooled_unread) = (0, None);
     let finished = run_into(
         &asked,
         &Pair { out: our_out.as_fd(), err: our_err.as_fd() },
         &mut || {
-            spooled_at_tick.get_or_insert_with(|| {
+            let before = spooled;
+            spooled = fs::metadata(&spool.out).unwrap().len();
+            if spooled > 0 && spooled == before && spooled_unread.is_none() {
+                spooled_unread = Some(spooled);
                 start.send(()).unwrap();
-                fs::metadata(&spool.out).unwrap().len()
-            });
+            }
         },
         Duration::from_millis(20),
     )
@@ -170,7 +172,7 @@ fn much_output_waits_for_a_slow_reader() {
     let expected = b"0123456789abcde\n".repeat(BYTES / 16);
     assert!(reader.join().unwrap() == expected, "what is shown differs");
     assert_eq!(err.join().unwrap(), b"end");
-    assert!(spooled_at_tick.unwrap() < 1_000_000, "CMD did not wait: {spooled_at_tick:?}");
+    assert!(spooled_unread.unwrap() < 1_000_000, "CMD did not wait: {spooled_unread:?}");
     assert!(fs::read(&spool.out).unwrap() == expected, "what is spooled differs");
     assert_eq!(hex(finished.output_sha256.as_ref()), Some(sha256_of(&[&expected, b"end"])));
     assert_eq!((finished.stdout.bytes, finished.stdout.left_out), (BYTES as u64, BYTES as u64 - 1000));
@@ -436,7 +438,8 @@ fn helper() {
         "exit {:?} signal {:?} stdout {} spool {:?}",
         finished.exit, finished.signal, finished.stdout.bytes, finished.spool_error
     );
-    fs::write(folder.join("told"), told).unwrap();
+    fs::write(folder.join("telling"), told).unwrap();
+    fs::rename(folder.join("telling"), folder.join("told")).unwrap();
 }
 
 /// Prepares a helper that is started by `through`, such as `env` with options.
