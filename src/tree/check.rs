@@ -262,7 +262,6 @@ fn why_dead(text: &str) -> String {
     let nuls = text.bytes().filter(|byte| *byte == 0).count();
     // A torn line takes the line that was glued to it along.
     let glued = memmem::rfind(text.as_bytes(), br#"{"type":""#)
-        .filter(|at| *at > 0)
         .and_then(|at| View::of(text.get(at..)?).object()?.string("id"));
     let why = match serde_json::from_str::<&serde_json::value::RawValue>(text) {
         _ if nuls > 0 => format!("it holds {nuls} NUL bytes"),

@@ -251,6 +251,7 @@ fn entries_that_lack_something_are_damage() {
     for (line, code, severity) in [
         (r#"{"type":"message","id":"x","message":{"role":"user"}}"#, "tree-parent-missing", Severity::Damage),
         (r#"{"type":"custom","id":"x","parentId":7}"#, "tree-parent-missing", Severity::Damage),
+        (r#"{"type":"custom","id":"x","parentId":""}"#, "tree-parent-missing", Severity::Damage),
         (r#"{"type":"message","id":"x","parentId":"a"}"#, "tree-message-missing", Severity::Damage),
         (
             r#"{"type":"message","id":"x","parentId":"a","message":null}"#,
@@ -453,7 +454,7 @@ fn a_compaction_keeps_from_its_own_branch() {
     };
     let with = |kept: &str, more: &[String]| {
         let mut lines = plain();
-        lines.push(said("user", "side", Some("a")));
+        lines.insert(1, said("user", "side", Some("a")));
         lines.push(compaction(kept));
         lines.extend(more.iter().cloned());
         codes(&tree(&lines)).into_iter().filter(|(code, ..)| *code != "tree-forked").collect::<Vec<_>>()
@@ -498,6 +499,14 @@ fn a_result_on_a_sibling_is_damage() {
     let mut chained = lines("toolUse");
     chained[3] = answers("r2", "r1", "c2");
     assert_eq!(codes(&tree(&chained)), []);
+    // A result that does not stand below its call is not that call's.
+    let stray = tree(&[
+        said("user", "u", None),
+        asks("a", "u", &["c1"], "toolUse"),
+        answers("r1", "u", "c1"),
+        said("assistant", "end", Some("a")),
+    ]);
+    assert_eq!(codes(&stray), [("tree-forked", Severity::Note, Some(2))]);
     // A call id used again belongs to the message nearest above.
     chained.insert(4, asks("again", "r2", &["c1"], "toolUse"));
     chained.insert(5, answers("r3", "again", "c1"));
@@ -508,6 +517,13 @@ fn a_result_on_a_sibling_is_damage() {
 
 #[test]
 fn a_user_message_between_call_and_result_is_a_note() {
+    let in_order = [
+        said("user", "u", None),
+        asks("a", "u", &["c1"], "toolUse"),
+        answers("r1", "a", "c1"),
+        said("user", "more", Some("r1")),
+    ];
+    assert_eq!(codes(&tree(&in_order)), []);
     let found = only(&tree(&[
         said("user", "u", None),
         asks("a", "u", &["c1"], "toolUse"),
@@ -603,8 +619,7 @@ fn a_long_chain_costs_no_stack() {
     let mut text = file(&[]);
     let mut parent = "null".to_owned();
     for number in 0..50_000 {
-        text += &format!(r#"{{"type":"custom","id":"{number}","parentId":{parent}}}"#);
-        text.push('\n');
+        text = text + &format!(r#"{{"type":"custom","id":"{number}","parentId":{parent}}}"#) + "\n";
         parent = format!("\"{number}\"");
     }
     let tree = read(text);
