@@ -17,3 +17,4 @@ pub mod run;
 pub mod scan;
 pub mod storage;
 pub mod turn;
+pub mod tree;
