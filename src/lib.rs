@@ -16,5 +16,5 @@ pub mod recovery;
 pub mod run;
 pub mod scan;
 pub mod storage;
-pub mod turn;
 pub mod tree;
+pub mod turn;

@@ -7,7 +7,7 @@
 use crate::branch;
 use crate::chain::call_key;
 use crate::draft::Draft;
-use crate::json::{Raw, View};
+use crate::json::Raw;
 use crate::message::{self, Format, Meaning, Role};
 use crate::policy::Policy;
 use crate::record::{CallIntent, CallRef, Entry, TurnId};
@@ -31,7 +31,7 @@ pub struct Adoption {
 /// Looks at what the tree holds behind the admission of a turn.
 pub fn adopt(draft: &Draft, id: &TurnId, tree: &Tree, policy: &Policy) -> Adoption {
     let Some(turn) = draft.session.turn(id) else { return Adoption::default() };
-    let mut known = journaled(turn, draft);
+    let mut known = journaled(turn);
     known.extend(branch::ours(&draft.session.id, turn, &draft.history, tree));
     let mut adoption = Adoption::default();
     if turn.settled.is_none() {
@@ -90,7 +90,7 @@ pub fn meaning_of(entry: &Raw) -> Option<Meaning> {
 }
 
 /// The ids of everything that the journal already accounts for.
-fn journaled(turn: &Turn, _draft: &Draft) -> HashSet<String> {
+fn journaled(turn: &Turn) -> HashSet<String> {
     let leaf = turn.tree.iter().filter_map(|tree| tree.leaf.clone());
     let said = turn.facts.iter().filter_map(|fact| match &fact.what {
         What::Said(said) => said.entry_id.clone(),
@@ -132,7 +132,7 @@ fn walk(
             }
             return;
         }
-        let record = trial_record(&trial, turn, &raw, policy);
+        let record = entry_record(&trial, &turn.id, &raw, policy);
         if trial.push(record).is_err() {
             return;
         }
@@ -145,10 +145,6 @@ fn walk(
         adoption.entries.push(raw);
         tip = Some(index);
     }
-}
-
-fn trial_record(trial: &Draft, turn: &Turn, raw: &Raw, policy: &Policy) -> Entry {
-    entry_record(trial, &turn.id, raw, policy)
 }
 
 /// Why an entry is not taken for the dead agent's own.
@@ -207,9 +203,4 @@ fn report_foreign(adoption: &mut Adoption, turn: &Turn, tree: &Tree, known: &Has
         let last = tree.entries.get(last).map(|entry| entry.id.to_string()).unwrap_or_default();
         adoption.notes.push(format!("the last line, which Pi would open, is {last}"));
     }
-}
-
-/// Whether some text is an object with a `type` of `session`: the header of a session file.
-pub fn is_header(text: &str) -> bool {
-    View::of(text).object().and_then(|object| object.string("type")).as_deref() == Some("session")
 }

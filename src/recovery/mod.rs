@@ -6,7 +6,7 @@
 
 mod adopt;
 
-pub use adopt::{Adoption, entry_record};
+pub use adopt::{Adoption, adopt, entry_record, intents, meaning_of};
 
 use crate::branch::{self, Extent};
 use crate::draft::{Draft, DraftError};
@@ -197,20 +197,26 @@ impl Planner<'_> {
         if parks {
             return self.park(&turn);
         }
-        let before = turn.newest.seq;
+        // What an unfinished recover answered already is listed as it was decided.
+        let since = turn.current().filter(|_| unfinished).map_or(turn.newest.seq, |attempt| attempt.first_seq);
         match beginning {
             Beginning::Attempt { number, cause } => {
                 let (turn, why) = (self.id.clone(), self.request.force.clone());
                 let (owner, lease_ms) = (self.request.owner.clone(), self.request.lease_ms);
                 self.plan.draft.push(Attempt { turn, attempt: number, cause, why, owner, lease_ms })?;
                 self.journal_entries(&adoption)?;
-                self.settle_calls(before, unfinished)?;
-                self.finish(true)
+                let decided = self.settle_calls(since)?;
+                self.finish(decided)
             }
             Beginning::SameOwner => {
                 self.journal_entries(&adoption)?;
-                let decided = self.settle_calls(before, false)?;
-                self.finish(decided || !adoption.entries.is_empty() || self.branch_is_due())
+                let decided = self.settle_calls(since)?;
+                let due: Vec<Decided> = decided.into_iter().filter(|decided| self.due(decided)).collect();
+                if due.is_empty() && adoption.entries.is_empty() && !self.branch_is_due() {
+                    self.plan.before_branch = self.plan.draft.bytes.len();
+                    return Ok(());
+                }
+                self.finish(due)
             }
         }
     }
@@ -281,7 +287,7 @@ impl Planner<'_> {
     /// What the dead agent wrote itself and the journal does not have yet.
     fn adoption(&self) -> Result<Adoption, Refusal> {
         let Some(tree) = self.tree() else { return Ok(Adoption::default()) };
-        let adoption = adopt::adopt(&self.plan.draft, &self.id, tree, self.around.now.policy);
+        let adoption = adopt(&self.plan.draft, &self.id, tree, self.around.now.policy);
         if self.request.force.is_none() && !self.settled_and_whole(tree) {
             if let Some((line, id)) = &adoption.unjournaled {
                 return Err(Refusal::Unjournaled { line: *line, id: id.clone() });
@@ -350,30 +356,30 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Decides about each call that had no answer before this attempt, and answers those that are settled by it.
-    fn settle_calls(&mut self, before: u64, unfinished: bool) -> Result<bool, Refusal> {
+    /// Decides about each call without an answer at `since`, and answers those that are settled by it.
+    fn settle_calls(&mut self, since: u64) -> Result<Vec<Decided>, Refusal> {
         let turn = self.turn().clone();
-        let since = if unfinished { attempt_began(&turn) } else { before };
-        let mut listed = Vec::new();
-        for call in &turn.calls {
-            if call.answer.as_ref().is_some_and(|answer| answer.mark.seq <= since) {
-                continue;
-            }
-            listed.push(self.settle_call(&turn, call)?);
-        }
-        let own = |call: &Call| self.own_claim(&turn, call);
-        let due: Vec<bool> = listed
+        let answered = |call: &&Call| call.answer.as_ref().is_none_or(|answer| answer.mark.seq > since);
+        let listed: Vec<Decided> = turn
+            .calls
             .iter()
-            .map(|decided| {
-                turn.call(decided.r#ref).is_some_and(|call| match decided.decision {
-                    Decision::Interrupt | Decision::NotRun => true,
-                    Decision::Rerun => call.rerun_by != Some(turn.current_number()) && !own(call),
-                    _ => false,
-                })
-            })
-            .collect();
+            .filter(answered)
+            .map(|call| self.settle_call(&turn, call))
+            .collect::<Result<_, _>>()?;
         self.list_decisions(&listed);
-        Ok(due.contains(&true))
+        Ok(listed)
+    }
+
+    /// Of what the living owner is told again, what is decided now.
+    fn due(&self, decided: &Decided) -> bool {
+        match decided.decision {
+            Decision::Interrupt | Decision::NotRun => true,
+            Decision::Rerun => {
+                let turn = self.turn();
+                turn.call(decided.r#ref).is_some_and(|call| call.rerun_by != Some(turn.current_number()))
+            }
+            _ => false,
+        }
     }
 
     fn settle_call(&mut self, turn: &Turn, call: &Call) -> Result<Decided, Refusal> {
@@ -438,18 +444,14 @@ impl Planner<'_> {
         self.plan.decisions = turn.calls.iter().map(decision).collect();
     }
 
-    fn finish(&mut self, changed: bool) -> Result<(), Refusal> {
+    /// The branch, and the record that ends the recovery.
+    fn finish(&mut self, decisions: Vec<Decided>) -> Result<(), Refusal> {
         self.plan.before_branch = self.plan.draft.bytes.len();
-        if !changed {
-            return Ok(());
-        }
         if self.branch_is_wanted() {
             self.plan_branch(Extent::Recover)?;
         }
         let turn = self.turn();
         let attempt = turn.current_number();
-        let answered_before = |decided: &&Decided| decided.decision != Decision::Redeliver;
-        let decisions = self.plan.decisions.iter().filter(answered_before).cloned().collect();
         let branch = self.plan.branch.as_ref().and_then(|branch| {
             Some(Branch {
                 path: turn.tree.as_ref()?.path.clone(),
@@ -558,16 +560,6 @@ fn why_not_run(turn: &Turn, call: &Call) -> NotRunWhy {
     } else {
         NotRunWhy::Refused
     }
-}
-
-/// The seq of the first record of the current, unfinished recover.
-fn attempt_began(turn: &Turn) -> u64 {
-    let number = turn.current_number();
-    let earlier = turn.facts.iter().rev().filter(|fact| matches!(fact.what, crate::turn::What::Attempt));
-    let same = earlier.take(
-        turn.attempts.iter().filter(|attempt| attempt.number == number).map(|attempt| attempt.tries).sum(),
-    );
-    same.map(|fact| fact.mark.seq).min().unwrap_or(0)
 }
 
 fn decided(call: &Call, ruling: Ruling) -> Decided {

@@ -299,7 +299,7 @@ impl Turn {
         self.attempts.push(Attempt {
             number: begun.attempt,
             begun: mark.clone(),
-            tries: before.as_ref().map_or(1, |before| before.tries + 1),
+            first_seq: before.as_ref().map_or(mark.seq, |before| before.first_seq),
             cause: begun.cause,
             owner: begun.owner.clone(),
             lease_ms: begun.lease_ms,

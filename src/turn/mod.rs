@@ -114,8 +114,8 @@ pub struct Attempt {
     pub number: u64,
     /// Its newest `attempt` record.
     pub begun: Mark,
-    /// How often it was begun: a recover that was killed goes on with its attempt.
-    pub tries: usize,
+    /// Seq of its first `attempt` record: a recover that was killed goes on with its attempt.
+    pub first_seq: u64,
     /// Why it began.
     pub cause: Cause,
     /// Who holds it; `None` is nobody.
