@@ -15,6 +15,8 @@ pub mod record;
 pub mod recovery;
 pub mod run;
 pub mod scan;
+pub mod status;
 pub mod storage;
 pub mod tree;
+pub mod treefile;
 pub mod turn;

@@ -317,7 +317,7 @@ impl<'s> Journal<'s> {
             Tail::NoNewline { end, nuls, .. } if nuls > 0 => (end, nuls),
             Tail::Clean | Tail::NoNewline { .. } | Tail::Damaged { .. } => return Ok(None),
         };
-        let bytes = load::read_range(self.locked.file(), offset, offset + bytes)
+        let bytes = storage::read_exact_range(self.locked.file(), offset, offset + bytes)
             .map_err(|source| cannot("read", &self.path, source))?;
         let name = paths::quarantine_name(&paths::session_name(&self.id)?, offset, &bytes);
         Ok(Some(Repair { offset, bytes, saved_as: self.setting.root.quarantine_dir().join(name) }))
@@ -440,7 +440,7 @@ fn save(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let mut file = storage.open_append(path)?;
-            let there = load::read_range(file.as_ref(), 0, file.len()?)?;
+            let there = storage::read_exact_range(file.as_ref(), 0, file.len()?)?;
             if there != bytes {
                 // An earlier try died in the middle of the copy; what it copied is still in the journal.
                 file.truncate(0)?;

@@ -267,7 +267,7 @@ impl<'a> Outlook<'a> {
 }
 
 /// A call that the current attempt is at is awaited, while whoever claimed it lives.
-fn seen_from_attempt(turn: &Turn, call: &Call, now: &Now<'_>) -> Decision {
+pub fn seen_from_attempt(turn: &Turn, call: &Call, now: &Now<'_>) -> Decision {
     let decision = decide::rule(turn, call, now).decision;
     let own = call.live_claim().is_some_and(|claim| claim.attempt == turn.current_number());
     if !own || !claimant_lives(turn, call, now) {
