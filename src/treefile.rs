@@ -36,8 +36,8 @@ pub enum TreeFileError {
 /// Reads a session file; one that does not exist reads as an empty one.
 pub fn read(storage: &dyn Storage, path: &Path) -> Result<Tree, TreeFileError> {
     match bytes(storage, path) {
-        Ok(bytes) => Ok(tree::read(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(tree::read(b"")),
+        Ok(bytes) => Ok(tree::read(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(tree::read(Vec::new())),
         Err(source) => Err(failed("read", path, source)),
     }
 }
