@@ -69,7 +69,8 @@ pub fn plan(
     let script = Script::of(turn, history, extent);
     let from = turn.tree.as_ref().and_then(|tree| tree.leaf.clone());
     let found = Found::on(session, turn, history, tree, &script)?;
-    let mut plan = Plan { from: from.clone(), write: Vec::new(), leaf: found.tail.clone(), entries: found.count };
+    let mut plan =
+        Plan { from: from.clone(), write: Vec::new(), leaf: found.tail.clone(), entries: found.count };
     let mut head = found.head.clone();
     let mut parent = found.tail.clone().or(from);
     let mut ids = script.ids(&found);
@@ -99,8 +100,9 @@ pub fn plan(
 pub fn lacks_nothing(turn: &Turn, history: &History, tree: &Tree) -> bool {
     let script = Script::of(turn, history, Extent::Steps);
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
-    let later: Vec<usize> =
-        (0..tree.entries.len()).filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since)).collect();
+    let later: Vec<usize> = (0..tree.entries.len())
+        .filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since))
+        .collect();
     script.parts.iter().all(|part| later.iter().any(|index| part.stands_in(tree, *index)))
 }
 
@@ -110,7 +112,11 @@ pub fn ours(session: &str, turn: &Turn, history: &History, tree: &Tree) -> HashS
     let forms = script.parts.iter().flat_map(|part| &part.forms);
     let mut ids: HashSet<String> =
         forms.map(|form| form.id.clone()).filter(|id| tree.find(id).is_some()).collect();
-    ids.extend(markers(session, turn, tree).map(|(index, _)| tree.entries.get(index).map(|e| e.id.to_string())).flatten());
+    ids.extend(
+        markers(session, turn, tree)
+            .map(|(index, _)| tree.entries.get(index).map(|e| e.id.to_string()))
+            .flatten(),
+    );
     ids
 }
 
@@ -199,7 +205,8 @@ struct Script {
 
 impl Script {
     fn of(turn: &Turn, history: &History, extent: Extent) -> Self {
-        Composer { turn, history, parts: Vec::new(), left_out: HashSet::new(), waiting: false }.compose(extent)
+        Composer { turn, history, parts: Vec::new(), left_out: HashSet::new(), waiting: false }
+            .compose(extent)
     }
 
     fn ids(&self, found: &Found) -> Ids {
@@ -337,8 +344,11 @@ impl Composer<'_> {
     fn leave_out(&mut self, said: &Said) {
         self.left_out.extend(said.entry_id.clone());
         let calls = self.turn.calls.get(said.calls.clone()).unwrap_or_default();
-        let told: Vec<String> =
-            calls.iter().filter_map(|call| call.told.as_ref()).filter_map(|mark| self.entry_id(mark)).collect();
+        let told: Vec<String> = calls
+            .iter()
+            .filter_map(|call| call.told.as_ref())
+            .filter_map(|mark| self.entry_id(mark))
+            .collect();
         self.left_out.extend(told);
     }
 
@@ -399,8 +409,7 @@ impl Composer<'_> {
     fn told_in_message(&self, message: &crate::record::Message, call: &Call, mark: &Mark) -> Option<Raw> {
         let format: Format = message.format.parse().ok()?;
         let meaning = message::meaning(format, &message.message).ok()?;
-        let answer =
-            meaning.answers.into_iter().find(|answer| Some(&answer.call_id) == call.id.as_ref())?;
+        let answer = meaning.answers.into_iter().find(|answer| Some(&answer.call_id) == call.id.as_ref())?;
         let id = call.id.as_deref().unwrap_or_default();
         Some(message::pi_result(id, &call.tool, &answer.raw, answer.error, milliseconds_of(&mark.at)))
     }
@@ -456,13 +465,16 @@ impl Horizon {
         match extent {
             Extent::Recover | Extent::Steps => Self { facts: None, calls: None },
             Extent::Late => {
-                let Some(recovered) = last_branch(turn) else { return Self { facts: Some(0), calls: Some(0) } };
+                let Some(recovered) = last_branch(turn) else {
+                    return Self { facts: Some(0), calls: Some(0) };
+                };
                 // What waited behind calls that were open at the recover follows the last answer.
                 let open = turn.calls.iter().filter(|call| {
                     call.r#ref.seq < recovered
                         && call.answer.as_ref().is_none_or(|answer| answer.mark.seq > recovered)
                 });
-                let last = open.map(|call| call.answer.as_ref().map_or(recovered, |answer| answer.mark.seq)).max();
+                let last =
+                    open.map(|call| call.answer.as_ref().map_or(recovered, |answer| answer.mark.seq)).max();
                 Self { facts: Some(last.unwrap_or(recovered)), calls: Some(recovered) }
             }
         }
@@ -497,7 +509,13 @@ struct Found {
 }
 
 impl Found {
-    fn on(session: &str, turn: &Turn, history: &History, tree: &Tree, script: &Script) -> Result<Self, Trouble> {
+    fn on(
+        session: &str,
+        turn: &Turn,
+        history: &History,
+        tree: &Tree,
+        script: &Script,
+    ) -> Result<Self, Trouble> {
         let mut found = Self { present: HashMap::new(), count: 0, tail: None, head: None };
         let mut last = None;
         for form in script.parts.iter().flat_map(|part| &part.forms) {
@@ -563,7 +581,11 @@ fn mark_end(plan: &mut Plan, session: &str, turn: &Turn, tree: &Tree, parent: Op
     plan.leaf = Some(id);
 }
 
-fn markers<'t>(session: &str, turn: &Turn, tree: &'t Tree) -> impl Iterator<Item = (usize, tree::Marker)> + 't {
+fn markers<'t>(
+    session: &str,
+    turn: &Turn,
+    tree: &'t Tree,
+) -> impl Iterator<Item = (usize, tree::Marker)> + 't {
     let (session, turn) = (session.to_owned(), turn.id.to_string());
     (0..tree.entries.len())
         .filter(|index| tree.entries.get(*index).is_some_and(|entry| &*entry.kind == "custom"))

@@ -2,6 +2,7 @@
 
 pub mod branch;
 pub mod chain;
+pub mod cli;
 pub mod draft;
 pub mod explain;
 pub mod journal;

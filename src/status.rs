@@ -356,7 +356,9 @@ fn delivery(turn: &Turn, history: &History) -> Option<DeliveryNow> {
 fn notes(turn: Option<&Turn>, now: &Now<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if now.policy.sha256().is_none() {
-        notes.push("the built-in replay policy is in force: give --policy or put policy.json into the root".into());
+        notes.push(
+            "the built-in replay policy is in force: give --policy or put policy.json into the root".into(),
+        );
     }
     let Some(turn) = turn else { return notes };
     if let Some(parked) = &turn.parked {

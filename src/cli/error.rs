@@ -336,8 +336,9 @@ impl From<TreeFileError> for Failure {
     fn from(error: TreeFileError) -> Self {
         let text = chain(&error);
         match error {
-            TreeFileError::Io { .. } => Self::new(Exit::Unexpected, "tree_io", text)
-                .hint("what the journal has acknowledged stands; `turnkeep recover` completes the session file"),
+            TreeFileError::Io { .. } => Self::new(Exit::Unexpected, "tree_io", text).hint(
+                "what the journal has acknowledged stands; `turnkeep recover` completes the session file",
+            ),
             TreeFileError::Changed { .. } => Self::new(Exit::Busy, "tree_changed", text)
                 .hint("somebody writes to it: end that process, and run the command again"),
         }

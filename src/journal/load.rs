@@ -256,11 +256,8 @@ impl Reader {
     }
 
     fn note(&mut self, offset: u64, bytes: u64, flaw: Flaw, text: Option<&[u8]>) {
-        let mut turns: Vec<TurnId> = self
-            .session
-            .iter()
-            .flat_map(|session| session.unclosed().map(|turn| turn.id.clone()))
-            .collect();
+        let mut turns: Vec<TurnId> =
+            self.session.iter().flat_map(|session| session.unclosed().map(|turn| turn.id.clone())).collect();
         if let Some(named) = text.and_then(turn_named).filter(|turn| !turns.contains(turn)) {
             turns.push(named);
         }

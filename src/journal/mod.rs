@@ -167,7 +167,8 @@ impl<'s> Journal<'s> {
                     source => source.into(),
                 }
             })?;
-        let loaded = load::load(locked.file(), Reach::Base).map_err(|source| cannot("read", &path, source))?;
+        let loaded =
+            load::load(locked.file(), Reach::Base).map_err(|source| cannot("read", &path, source))?;
         refuse_unsound(&path, id, &loaded)?;
         let journal = Self {
             setting,
@@ -238,11 +239,8 @@ impl<'s> Journal<'s> {
                 Draft::new(session.clone(), self.history.clone(), at, offset, line_bytes_max)
             }
             None => {
-                let opened = Opened {
-                    format: FORMAT.to_owned(),
-                    session: self.id.clone(),
-                    id: fresh_id.to_owned(),
-                };
+                let opened =
+                    Opened { format: FORMAT.to_owned(), session: self.id.clone(), id: fresh_id.to_owned() };
                 Draft::genesis(opened, at, line_bytes_max)?
             }
         };
@@ -282,8 +280,7 @@ impl<'s> Journal<'s> {
     /// Drafts and writes some records at once. They are durable when this returns.
     pub fn record(&mut self, at: At, fresh_id: &str, kinds: Vec<Kind>) -> Result<Vec<Mark>, JournalError> {
         let mut prepared = self.prepare(at, fresh_id)?;
-        let marks =
-            kinds.into_iter().map(|kind| prepared.draft.push(kind)).collect::<Result<_, _>>()?;
+        let marks = kinds.into_iter().map(|kind| prepared.draft.push(kind)).collect::<Result<_, _>>()?;
         self.write(&mut prepared)?;
         Ok(marks)
     }
@@ -340,11 +337,8 @@ impl<'s> Journal<'s> {
         let storage = self.setting.storage;
         let folder = self.setting.root.quarantine_dir();
         paths::ensure_dir(storage, &folder)?;
-        let failed = |action, path: &Path, source| JournalError::NotDurable {
-            action,
-            path: path.to_owned(),
-            source,
-        };
+        let failed =
+            |action, path: &Path, source| JournalError::NotDurable { action, path: path.to_owned(), source };
         save(storage, &repair.saved_as, &repair.bytes)
             .map_err(|source| failed("save", &repair.saved_as, source))?;
         storage.sync_dir(&folder).map_err(|source| failed("sync", &folder, source))?;
@@ -361,20 +355,22 @@ impl<'s> Journal<'s> {
     /// The last writer may have died between its write and its sync, or before it synced the folders.
     fn sync_found(mut self) -> Result<Self, JournalError> {
         let path = self.path.clone();
-        self.locked
-            .file()
-            .sync_data()
-            .map_err(|source| JournalError::NotDurable { action: "sync", path, source })?;
+        self.locked.file().sync_data().map_err(|source| JournalError::NotDurable {
+            action: "sync",
+            path,
+            source,
+        })?;
         self.sync_folders()?;
         Ok(self)
     }
 
     fn sync_folders(&self) -> Result<(), JournalError> {
         for folder in [self.setting.root.sessions_dir(), self.setting.root.path().to_owned()] {
-            self.setting
-                .storage
-                .sync_dir(&folder)
-                .map_err(|source| JournalError::NotDurable { action: "sync", path: folder.clone(), source })?;
+            self.setting.storage.sync_dir(&folder).map_err(|source| JournalError::NotDurable {
+                action: "sync",
+                path: folder.clone(),
+                source,
+            })?;
         }
         Ok(())
     }

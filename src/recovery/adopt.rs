@@ -44,7 +44,8 @@ pub fn adopt(draft: &Draft, id: &TurnId, tree: &Tree, policy: &Policy) -> Adopti
 /// The `entry` record for an entry of the agent's, with its calls and the policy for them.
 pub fn entry_record(draft: &Draft, turn: &TurnId, entry: &Raw, policy: &Policy) -> Entry {
     let attempt = draft.session.turn(turn).map_or(0, Turn::current_number);
-    let calls = meaning_of(entry).map(|meaning| intents(&draft.session, turn, draft.next_seq(), &meaning, policy));
+    let calls =
+        meaning_of(entry).map(|meaning| intents(&draft.session, turn, draft.next_seq(), &meaning, policy));
     Entry {
         turn: turn.clone(),
         attempt,
@@ -166,8 +167,7 @@ fn stop_at(trial: &Draft, turn: &Turn, raw: &Raw) -> Option<Stop> {
     }
     match meaning.role {
         Role::User if meaning.answers.is_empty() => {
-            let joined =
-                turn.steered.iter().any(|steered| message::text_of(&steered.input) == meaning.text);
+            let joined = turn.steered.iter().any(|steered| message::text_of(&steered.input) == meaning.text);
             (turn.has_model_message() && !joined).then_some(Stop::Foreign)
         }
         Role::Assistant => turn.check_model_message(&meaning).is_err().then_some(Stop::Foreign),
@@ -179,9 +179,7 @@ fn report_foreign(adoption: &mut Adoption, turn: &Turn, tree: &Tree, known: &Has
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
     let foreign: Vec<usize> = (0..tree.entries.len())
         .filter(|index| {
-            tree.entries
-                .get(*index)
-                .is_some_and(|entry| entry.offset >= since && !known.contains(&*entry.id))
+            tree.entries.get(*index).is_some_and(|entry| entry.offset >= since && !known.contains(&*entry.id))
         })
         .collect();
     let by_user = foreign.iter().find(|index| tree.role(**index).as_deref() == Some("user"));

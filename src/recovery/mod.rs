@@ -114,13 +114,17 @@ pub enum Refusal {
         committed: usize,
     },
     /// A user's message was added to the tree that the journal does not know.
-    #[error("the conversation moved on: line {line} of the session file is a user's message that is not of this turn")]
+    #[error(
+        "the conversation moved on: line {line} of the session file is a user's message that is not of this turn"
+    )]
     MovedOn {
         /// Its line.
         line: usize,
     },
     /// The tree holds a result of a call that nobody claimed.
-    #[error("line {line} of the session file is a result of call {id:?}, which was neither claimed nor answered")]
+    #[error(
+        "line {line} of the session file is a result of call {id:?}, which was neither claimed nor answered"
+    )]
     Unjournaled {
         /// Its line.
         line: usize,
@@ -198,7 +202,8 @@ impl Planner<'_> {
             return self.park(&turn);
         }
         // What an unfinished recover answered already is listed as it was decided.
-        let since = turn.current().filter(|_| unfinished).map_or(turn.newest.seq, |attempt| attempt.first_seq);
+        let since =
+            turn.current().filter(|_| unfinished).map_or(turn.newest.seq, |attempt| attempt.first_seq);
         match beginning {
             Beginning::Attempt { number, cause } => {
                 let (turn, why) = (self.id.clone(), self.request.force.clone());
@@ -437,9 +442,11 @@ impl Planner<'_> {
     fn list_decisions(&mut self, listed: &[Decided]) {
         let turn = self.turn().clone();
         let decision = |call: &Call| {
-            listed.iter().find(|decided| decided.r#ref == call.r#ref).cloned().unwrap_or_else(|| {
-                decided(call, decide::rule(&turn, call, &self.around.now))
-            })
+            listed
+                .iter()
+                .find(|decided| decided.r#ref == call.r#ref)
+                .cloned()
+                .unwrap_or_else(|| decided(call, decide::rule(&turn, call, &self.around.now)))
         };
         self.plan.decisions = turn.calls.iter().map(decision).collect();
     }

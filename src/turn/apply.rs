@@ -4,15 +4,15 @@
 //! verification alike; what only a writer can know (who is alive, the policy in force now, the tree) is not here.
 
 use super::{
-    Answer, AnswerKind, Approved, Attempt, Call, Cancelled, Claim, Delivery, Dispatch, Fact, Mark, Parked, Retain,
-    Said, Session, Settled, Source, Stands, Steered, Turn, What,
+    Answer, AnswerKind, Approved, Attempt, Call, Cancelled, Claim, Delivery, Dispatch, Fact, Mark, Parked,
+    Retain, Said, Session, Settled, Source, Stands, Steered, Turn, What,
 };
 use crate::chain::call_key;
 use crate::json::Raw;
 use crate::message::{self, Ending, Format, Meaning, Role};
 use crate::record::{
-    self, ApprovalDecision, CallIntent, CallRef, Cause, Decision, DeliveryState, Hash, Kind, Record,
-    ReconciledOutcome, SettledStatus, TurnId,
+    self, ApprovalDecision, CallIntent, CallRef, Cause, Decision, DeliveryState, Hash, Kind,
+    ReconciledOutcome, Record, SettledStatus, TurnId,
 };
 
 /// A record that may not follow what stands before it.
@@ -249,7 +249,8 @@ impl Turn {
             ensure(allowed, || "the turn is settled".into())?;
         }
         if self.parked.is_some() {
-            let by_person = matches!(kind, Kind::Delivery(delivery) if delivery.state != DeliveryState::Begun);
+            let by_person =
+                matches!(kind, Kind::Delivery(delivery) if delivery.state != DeliveryState::Begun);
             let allowed = by_person
                 || matches!(
                     kind,
@@ -271,7 +272,11 @@ impl Turn {
         match kind {
             Kind::Attempt(_) => Ok(()),
             // Results and evidence may come from older attempts; each has its own rule.
-            Kind::Outcome(_) | Kind::Straggler(_) | Kind::Note(_) | Kind::Dispatched(_) | Kind::Delivery(_) => {
+            Kind::Outcome(_)
+            | Kind::Straggler(_)
+            | Kind::Note(_)
+            | Kind::Dispatched(_)
+            | Kind::Delivery(_) => {
                 ensure((1..=newest).contains(&attempt), || format!("there is no attempt {attempt}"))
             }
             _ => {
@@ -281,7 +286,9 @@ impl Turn {
                     Kind::Entry(_) | Kind::Interrupted(_) | Kind::NotRun(_) | Kind::Recovered(_)
                 );
                 let unfinished = self.current().is_some_and(Attempt::unfinished);
-                ensure(by_recover || !unfinished, || format!("the recover of attempt {attempt} is unfinished"))
+                ensure(by_recover || !unfinished, || {
+                    format!("the recover of attempt {attempt} is unfinished")
+                })
             }
         }
     }
@@ -423,9 +430,9 @@ impl Turn {
     fn take_results(&mut self, meaning: &Meaning, mark: &Mark) -> Result<Vec<usize>, String> {
         let mut told = Vec::with_capacity(meaning.answers.len());
         for answer in &meaning.answers {
-            let index = self.call_told(&answer.call_id).ok_or_else(|| {
-                format!("a result for {:?}, which no call waits for", answer.call_id)
-            })?;
+            let index = self
+                .call_told(&answer.call_id)
+                .ok_or_else(|| format!("a result for {:?}, which no call waits for", answer.call_id))?;
             self.check_told(index)?;
             told.push(index);
         }
@@ -506,7 +513,9 @@ impl Turn {
         let index = self.answerable(dispatched.r#ref)?;
         let Some(call) = self.calls.get_mut(index) else { return Ok(()) };
         if let Some(known) = &mut call.dispatch {
-            ensure(known.to == dispatched.to, || format!("call {} was dispatched to {}", call.r#ref, known.to))?;
+            ensure(known.to == dispatched.to, || {
+                format!("call {} was dispatched to {}", call.r#ref, known.to)
+            })?;
             ensure(known.receipt.is_none() && dispatched.receipt.is_some(), || {
                 format!("call {} was dispatched before", call.r#ref)
             })?;
@@ -684,14 +693,18 @@ impl Turn {
     /// A claim is no progress: a call that kills its agent each time must not look like work.
     fn count_progress(&mut self, kind: &Kind) {
         let said = || match self.facts.last().map(|fact| &fact.what) {
-            Some(What::Said(said)) => matches!(&said.stands, Stands::Model(ending) if !matches!(ending, Ending::Failed(_))),
+            Some(What::Said(said)) => {
+                matches!(&said.stands, Stands::Model(ending) if !matches!(ending, Ending::Failed(_)))
+            }
             _ => false,
         };
         let number = match kind {
             Kind::Message(_) | Kind::Entry(_) => said().then_some(self.current_number()),
-            Kind::Intent(_) | Kind::Dispatched(_) | Kind::Outcome(_) | Kind::Settled(_) | Kind::Delivery(_) => {
-                kind.attempt()
-            }
+            Kind::Intent(_)
+            | Kind::Dispatched(_)
+            | Kind::Outcome(_)
+            | Kind::Settled(_)
+            | Kind::Delivery(_) => kind.attempt(),
             Kind::Reconciled(_) | Kind::Approval(_) | Kind::Steered(_) => Some(self.current_number()),
             Kind::Opened(_)
             | Kind::Admitted(_)

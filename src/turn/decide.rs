@@ -75,9 +75,9 @@ impl Now<'_> {
         match (self.look)(runner) {
             Sighting::Alive => true,
             Sighting::Gone => false,
-            Sighting::Elsewhere => turn
-                .attempt(attempt)
-                .is_some_and(|attempt| self.at.micros() < lease_until(attempt).micros()),
+            Sighting::Elsewhere => {
+                turn.attempt(attempt).is_some_and(|attempt| self.at.micros() < lease_until(attempt).micros())
+            }
         }
     }
 
@@ -199,9 +199,9 @@ fn approval(call: &Call, now: &Now<'_>, current: &Rule) -> Word {
 /// declares them anew, under other keys. So does one that a lost record may have claimed.
 fn stored_replay(turn: &Turn, call: &Call) -> Replay {
     let nested = turn.calls.iter().filter(|nested| nested.parent == Some(call.r#ref));
-    let unsafe_nested = nested.filter(|nested| nested.may_have_run()).any(|nested| nested.replay != Replay::Safe);
+    let unsafe_nested =
+        nested.filter(|nested| nested.may_have_run()).any(|nested| nested.replay != Replay::Safe);
     if call.lost || unsafe_nested { Replay::Never } else { call.replay }
 }
-
 
 //mod tests;

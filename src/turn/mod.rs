@@ -13,8 +13,8 @@ pub use apply::Illegal;
 use crate::json::Raw;
 use crate::message::Ending;
 use crate::record::{
-    AdmittedTree, ApprovalDecision, ApprovalRule, At, CallRef, Cause, Decided, DeliveryState, Hash, NotRunWhy,
-    Owner, Record, Replay, SettledStatus, TurnId, UnknownRule,
+    AdmittedTree, ApprovalDecision, ApprovalRule, At, CallRef, Cause, Decided, DeliveryState, Hash,
+    NotRunWhy, Owner, Record, Replay, SettledStatus, TurnId, UnknownRule,
 };
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -508,14 +508,19 @@ impl Turn {
 
     /// Seq of the first message, answer or attempt behind a steered input: its place on the branch is behind that.
     pub fn anchor_of(&self, steered: &Steered) -> Option<u64> {
-        self.facts.iter().find(|fact| fact.mark.seq > steered.mark.seq && fact.is_anchor()).map(|fact| fact.mark.seq)
+        self.facts
+            .iter()
+            .find(|fact| fact.mark.seq > steered.mark.seq && fact.is_anchor())
+            .map(|fact| fact.mark.seq)
     }
 
     /// How many of the newest attempts got nowhere, since the turn was last unparked.
     pub fn fruitless_attempts(&self) -> u64 {
-        let counted = self.attempts.iter().rev().take_while(|attempt| {
-            !attempt.progress && attempt.number > self.unparked_behind
-        });
+        let counted = self
+            .attempts
+            .iter()
+            .rev()
+            .take_while(|attempt| !attempt.progress && attempt.number > self.unparked_behind);
         counted.count() as u64
     }
 }

@@ -140,7 +140,8 @@ pub fn claimant_lives(turn: &Turn, call: &Call, now: &Now<'_>) -> bool {
 
 /// Whether the process that publishes the reply lives.
 pub fn publisher_lives(turn: &Turn, now: &Now<'_>) -> bool {
-    let Some(delivery) = turn.delivery.as_ref().filter(|delivery| delivery.state == DeliveryState::Begun) else {
+    let Some(delivery) = turn.delivery.as_ref().filter(|delivery| delivery.state == DeliveryState::Begun)
+    else {
         return false;
     };
     match &delivery.runner {

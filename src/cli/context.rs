@@ -1,0 +1,297 @@
+//! What every command starts from: state root, policy, time, processes, signals, and the two streams.
+
+use super::args::{Global, OwnerArgs, OwnerPid};
+use super::error::{Exit, Failure, chain};
+use super::output::Output;
+use crate::journal::{self, Journal, Loaded, Reach, Setting};
+use crate::json::Raw;
+use crate::lock::Clock;
+use crate::owner::{self, Here, Liveness};
+use crate::paths::Root;
+use crate::policy::Policy;
+use crate::record::{At, Owner};
+use crate::storage::FileStorage;
+use crate::turn::decide::{Now, Sighting};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The surroundings of one command.
+pub struct Context {
+    /// The disk.
+    pub storage: FileStorage,
+    /// The state root.
+    pub root: Root,
+    /// The state root as the user named it, where it was named: a CMD that is started needs it too.
+    pub root_given: Option<PathBuf>,
+    /// The policy in force now.
+    pub policy: Policy,
+    /// Its file, where it was named.
+    pub policy_given: Option<PathBuf>,
+    /// The two streams.
+    pub out: Output,
+    clock: StoppableClock,
+    wait: Duration,
+    line_bytes_max: u64,
+    here: Result<Here, String>,
+    signals: Signals,
+}
+
+/// Signals that ask this process to end, remembered instead of obeyed at once.
+#[derive(Clone, Default)]
+struct Signals {
+    came: Arc<AtomicUsize>,
+}
+
+struct StoppableClock {
+    started: Instant,
+    signals: Signals,
+}
+
+impl Clock for StoppableClock {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+    fn stopped(&self) -> bool {
+        self.signals.came.load(Ordering::SeqCst) != 0
+    }
+}
+
+impl Context {
+    /// Reads the environment; touches no journal and writes nothing.
+    pub fn new(global: &Global) -> Result<Self, Failure> {
+        let root = Root::new(root_path(global.root.as_deref())?);
+        let policy = policy(global.policy.as_deref(), &root)?;
+        let signals = Signals::default();
+        // A size limit is an error to be told, not a death: a handler, since ignoring would be inherited.
+        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
+            .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        Ok(Self {
+            storage: FileStorage,
+            root,
+            root_given: global.root.clone(),
+            policy,
+            policy_given: global.policy.as_deref().and_then(|path| std::path::absolute(path).ok()),
+            out: Output::new(global.json, global.quiet, global.color),
+            clock: StoppableClock { started: Instant::now(), signals: signals.clone() },
+            wait: Duration::from_secs_f64(global.wait),
+            line_bytes_max: global.max_record,
+            here: Here::read().map_err(|error| chain(&error)),
+            signals,
+        })
+    }
+
+    /// From now on TERM, INT and HUP end the command before its next write and not in the middle of one.
+    ///
+    /// Called behind the last read of stdin, which they must be able to end.
+    pub fn arm(&self) -> Result<(), Failure> {
+        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGHUP]
+        {
+            let number = usize::try_from(signal).unwrap_or(0);
+            signal_hook::flag::register_usize(signal, Arc::clone(&self.signals.came), number)
+                .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        }
+        Ok(())
+    }
+
+    /// The signal that asked this process to end, if one came since [`Context::arm`].
+    pub fn signal(&self) -> Option<i32> {
+        match self.signals.came.load(Ordering::SeqCst) {
+            0 => None,
+            signal => i32::try_from(signal).ok(),
+        }
+    }
+
+    /// What opening and reading journals needs.
+    pub fn setting<'a>(&'a self, signal: &'a dyn Fn() -> Option<i32>) -> Setting<'a> {
+        Setting {
+            storage: &self.storage,
+            root: &self.root,
+            clock: &self.clock,
+            wait: self.wait,
+            line_bytes_max: self.line_bytes_max,
+            signal,
+        }
+    }
+
+    /// The same, waiting for the lock as long as it takes.
+    pub fn patient_setting<'a>(&'a self, signal: &'a dyn Fn() -> Option<i32>) -> Setting<'a> {
+        Setting { wait: Duration::MAX, ..self.setting(signal) }
+    }
+
+    /// Reads a session's journal without a lock.
+    pub fn read(&self, id: &str, reach: Reach) -> Result<Loaded, Failure> {
+        let path = self.root.journal(id)?;
+        self.root.refuse_links(&self.storage)?;
+        if !path.exists() {
+            return Err(journal::JournalError::NoSession {
+                id: id.to_owned(),
+                root: self.root.path().to_owned(),
+            }
+            .into());
+        }
+        Ok(journal::read(self.setting(&|| None), &path, reach)?)
+    }
+
+    /// Opens a session's journal for writing.
+    pub fn open<'a>(&'a self, id: &str, signal: &'a dyn Fn() -> Option<i32>) -> Result<Journal<'a>, Failure> {
+        Ok(Journal::open(self.setting(signal), id)?)
+    }
+
+    /// The time.
+    pub fn at(&self) -> At {
+        At::from_micros(chrono::Utc::now().timestamp_micros())
+    }
+
+    /// How it stands with a process.
+    pub fn look(&self, owner: &Owner) -> Sighting {
+        match &self.here {
+            Ok(here) => match here.liveness(owner) {
+                Liveness::Alive => Sighting::Alive,
+                Liveness::Gone => Sighting::Gone,
+                Liveness::Elsewhere => Sighting::Elsewhere,
+            },
+            // Nothing can be seen from here, so nobody is called gone.
+            Err(_) => Sighting::Elsewhere,
+        }
+    }
+
+    /// Who will hold a turn: CMD (this process becomes it), the process that is named, or the parent.
+    pub fn owner(&self, args: &OwnerArgs, with_cmd: WithCmd) -> Result<Option<Owner>, Failure> {
+        let found = match (args.owner_pid, with_cmd) {
+            (Some(OwnerPid::Nobody), _) => return Ok(None),
+            (Some(OwnerPid::Pid(pid)), _) => owner::process(pid),
+            (None, WithCmd::Yes) => owner::this_process(),
+            (None, WithCmd::No) => owner::parent(),
+        };
+        found.map(Some).map_err(|error| Failure::usage("no_owner", chain(&error)).hint(OWNER_HINT))
+    }
+
+    /// The parent must still be the one that was read at the start: a subshell may be gone by now.
+    pub fn check_parent(
+        &self,
+        args: &OwnerArgs,
+        with_cmd: WithCmd,
+        owner: Option<&Owner>,
+    ) -> Result<(), Failure> {
+        if args.owner_pid.is_some() || with_cmd == WithCmd::Yes {
+            return Ok(());
+        }
+        let now = owner::parent().ok();
+        let same = match (owner, &now) {
+            (Some(before), Some(now)) => owner::same(before, now),
+            _ => false,
+        };
+        if same {
+            return Ok(());
+        }
+        Err(Failure::usage("owner_gone", "the parent process, which would own the turn, is gone already")
+            .hint(OWNER_HINT))
+    }
+}
+
+/// What to do where the parent is no good owner.
+pub const OWNER_HINT: &str = "subshells, `sh -c` and make have short lives: give --owner-pid $$, or let turnkeep become the driver with -- CMD";
+
+/// Whether the process becomes a CMD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithCmd {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+}
+
+impl WithCmd {
+    /// From the words of a CMD.
+    pub fn of(cmd: &[std::ffi::OsString]) -> Self {
+        if cmd.is_empty() { Self::No } else { Self::Yes }
+    }
+}
+
+/// Time, policy and processes for a decision.
+pub fn now<'a>(context: &'a Context, at: &At, look: &'a dyn Fn(&Owner) -> Sighting) -> Now<'a> {
+    Now { at: at.clone(), policy: &context.policy, look }
+}
+
+/// Reads what FILE or `-` names, as text; bytes that are not UTF-8 become U+FFFD.
+pub fn read_file(file: &Path) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| ())
+    } else {
+        std::fs::read(file).map(|content| bytes = content)
+    };
+    read.map_err(|error| {
+        let kind = if error.kind() == std::io::ErrorKind::NotFound { "no_file" } else { "unreadable_file" };
+        Failure::usage(kind, format!("could not read {}: {error}", file.display()))
+            .hint("nothing was written")
+    })?;
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// Reads a JSON option.
+pub fn json_option(name: &str, text: &str) -> Result<Raw, Failure> {
+    Raw::parse(text).map_err(|error| {
+        let failure = Failure::from(error);
+        Failure { message: format!("{name}: {}", failure.message), ..failure }
+    })
+}
+
+/// A value that may be JSON, and is text otherwise: receipts.
+pub fn json_or_text(text: &str) -> Result<Raw, Failure> {
+    Ok(Raw::structured_or_text(text)?)
+}
+
+/// A fresh id.
+pub fn fresh_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// Milliseconds of a number of seconds.
+pub fn milliseconds(seconds: f64) -> u64 {
+    u64::try_from(Duration::from_secs_f64(seconds).as_millis()).unwrap_or(u64::MAX)
+}
+
+fn root_path(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let from_env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let path = match given {
+        Some(path) if !path.as_os_str().is_empty() => path.to_owned(),
+        _ => match (from_env("XDG_STATE_HOME").filter(|path| path.is_absolute()), from_env("HOME")) {
+            (Some(state), _) => state.join("turnkeep"),
+            (None, Some(home)) => home.join(".local/state/turnkeep"),
+            (None, None) => {
+                return Err(Failure::usage(
+                    "no_root",
+                    "there is no state root: no --root, TURNKEEP_ROOT or HOME",
+                ));
+            }
+        },
+    };
+    std::path::absolute(&path)
+        .map_err(|error| Failure::usage("bad_root", format!("{}: {error}", path.display())))
+}
+
+fn policy(given: Option<&Path>, root: &Root) -> Result<Policy, Failure> {
+    let default = root.policy_file();
+    let (path, named) = match given {
+        Some(path) if !path.as_os_str().is_empty() => (path, true),
+        _ => (default.as_path(), false),
+    };
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Policy::parse(&bytes, &path.display().to_string())?),
+        Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => Ok(Policy::built_in()),
+        Err(error) => Err(Failure::usage(
+            "bad_policy",
+            format!("could not read the policy {}: {error}", path.display()),
+        )),
+    }
+}

@@ -1,0 +1,194 @@
+//! What a writing command works on: the open journal, the turn's session tree, and the answer.
+//!
+//! Every step goes the same way: bring a branch that is behind up to date, record, write what the tree now lacks,
+//! answer. What the journal acknowledged stands, whatever happens to the tree behind it.
+
+use super::context::Context;
+use super::error::{Exit, Failure};
+use crate::branch::{self, Extent};
+use crate::draft::History;
+use crate::journal::Journal;
+use crate::record::{At, Kind, Owner, TreeMode, TurnId};
+use crate::recovery;
+use crate::status::{self, Receipt, Status};
+use crate::tree::Tree;
+use crate::treefile;
+use crate::turn::decide::{Now, Sighting};
+use crate::turn::next::{Asker, BranchState};
+use crate::turn::{Mark, Session, Turn};
+use std::path::{Path, PathBuf};
+
+/// An open journal and what belongs to it.
+pub struct Desk<'a> {
+    /// The surroundings.
+    pub context: &'a Context,
+    /// The journal.
+    pub journal: Journal<'a>,
+    /// The time of this command.
+    pub at: At,
+    /// Where the session file was moved to, if a person says so.
+    pub tree_file: Option<PathBuf>,
+}
+
+impl<'a> Desk<'a> {
+    /// Works on an open journal.
+    pub fn new(context: &'a Context, journal: Journal<'a>) -> Self {
+        Self { context, journal, at: context.at(), tree_file: None }
+    }
+
+    /// The state. A journal whose genesis is still to be written has none.
+    pub fn session(&self) -> Result<&Session, Failure> {
+        self.journal.session().ok_or_else(|| {
+            Failure::new(Exit::NotFound, "no_turn", "the journal is empty: no turn was ever admitted")
+                .hint("`turnkeep admit` begins one")
+        })
+    }
+
+    /// A turn that is not closed.
+    pub fn turn(&self, id: &TurnId) -> Option<&Turn> {
+        self.journal.session().and_then(|session| session.turn(id))
+    }
+
+    /// Records some facts at once; they are durable when this returns.
+    pub fn record(&mut self, kinds: Vec<Kind>) -> Result<Vec<Mark>, Failure> {
+        Ok(self.journal.record(self.at.clone(), &super::context::fresh_id(), kinds)?)
+    }
+
+    /// Records some facts and then what the session tree lacks; answers with the receipt of the last one.
+    pub fn step(&mut self, turn: &TurnId, kinds: Vec<Kind>) -> Result<Receipt, Failure> {
+        self.update_tree(turn);
+        let marks = self.record(kinds)?;
+        self.update_tree(turn);
+        let mark =
+            marks.last().ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "nothing recorded"))?;
+        Ok(receipt(mark, Repeated::No))
+    }
+
+    /// Writes what the branch lacks outside a recovery. What goes wrong is told, and `next` then is `recover`.
+    pub fn update_tree(&self, id: &TurnId) {
+        if let Err(failure) = self.try_update_tree(id) {
+            self.context.out.note(&format!(
+                "the session file is behind the journal ({}); what was recorded stands, and `turnkeep recover` \
+                 brings the file up to date",
+                failure.message
+            ));
+        }
+    }
+
+    fn try_update_tree(&self, id: &TurnId) -> Result<(), Failure> {
+        let Some(session) = self.journal.session() else { return Ok(()) };
+        let Some(turn) = session.turn(id) else { return Ok(()) };
+        let Some(path) = tree_path(turn, self.tree_file.as_deref()) else { return Ok(()) };
+        if !writes_tree(turn) || !recovery::owns_tree(session, turn) {
+            return Ok(());
+        }
+        let history = self.journal.history();
+        let tree = treefile::read(&self.context.storage, &path)?;
+        let extent = turn.tree.as_ref().map_or(Extent::Late, |tree| branch::extent_of(tree.mode));
+        write_branch(self.context, session, turn, history, &tree, &path, extent)
+    }
+
+    /// The status document of a turn.
+    pub fn status(&self, id: Option<&TurnId>, asker: Asker) -> Result<Status, Failure> {
+        let session = self.session()?;
+        let turn = id.and_then(|id| session.turn(id));
+        Ok(status_of(self.context, session, turn, self.journal.history(), &self.at, asker))
+    }
+}
+
+/// Whether a receipt is of a record that stood there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeated {
+    /// It was written now.
+    No,
+    /// It stood there before.
+    Yes,
+}
+
+/// The receipt of a record.
+pub fn receipt(mark: &Mark, repeated: Repeated) -> Receipt {
+    Receipt {
+        seq: mark.seq,
+        hash: mark.hash.to_string(),
+        repeated: (repeated == Repeated::Yes).then_some(true),
+    }
+}
+
+/// Where the session file of a turn is.
+pub fn tree_path(turn: &Turn, moved: Option<&Path>) -> Option<PathBuf> {
+    let admitted = turn.tree.as_ref()?;
+    Some(moved.map_or_else(|| PathBuf::from(&admitted.path), Path::to_owned))
+}
+
+/// Whether steps of this turn write to its tree: in `append` mode always, else once a recovery made a branch.
+pub fn writes_tree(turn: &Turn) -> bool {
+    let appends = turn.tree.as_ref().is_some_and(|tree| tree.mode == TreeMode::Append);
+    appends || turn.attempts.iter().any(|attempt| attempt.recovered.is_some())
+}
+
+/// Plans the branch and writes what is missing; durable when this returns.
+pub fn write_branch(
+    context: &Context,
+    session: &Session,
+    turn: &Turn,
+    history: &History,
+    tree: &Tree,
+    path: &Path,
+    extent: Extent,
+) -> Result<(), Failure> {
+    let plan = branch::plan(&session.id, turn, history, tree, extent)
+        .map_err(|trouble| Failure::new(Exit::Damaged, "tree_damaged", trouble))?;
+    if plan.write.is_empty() {
+        return Ok(());
+    }
+    let is_new = tree.tail == crate::tree::Tail::Empty;
+    if is_new && turn.tree.as_ref().is_some_and(|admitted| admitted.bytes > 0) {
+        return Err(Failure::new(Exit::Damaged, "tree_missing", format!("{} is gone", path.display())));
+    }
+    if !is_new {
+        let leaf = turn.tree.as_ref().and_then(|admitted| admitted.leaf.as_deref());
+        crate::tree::check_path(tree, leaf)?;
+    }
+    let header = is_new.then(|| recovery::header_for(turn, history));
+    treefile::append(&context.storage, path, tree, header.as_ref(), &plan.write)?;
+    Ok(())
+}
+
+/// The status document of a turn, its session tree looked at.
+pub fn status_of(
+    context: &Context,
+    session: &Session,
+    turn: Option<&Turn>,
+    history: &History,
+    at: &At,
+    asker: Asker,
+) -> Status {
+    let look = |owner: &Owner| -> Sighting { context.look(owner) };
+    let now = Now { at: at.clone(), policy: &context.policy, look: &look };
+    let (branch, note) = match turn {
+        Some(turn) => branch_state(context, session, turn, history),
+        None => (BranchState::UpToDate, None),
+    };
+    let mut status = status::of(session, turn, history, &now, branch, asker);
+    status.notes.extend(note);
+    status
+}
+
+/// How the session tree of a turn stands to the journal.
+pub fn branch_state(
+    context: &Context,
+    session: &Session,
+    turn: &Turn,
+    history: &History,
+) -> (BranchState, Option<String>) {
+    let Some(path) = tree_path(turn, None) else { return (BranchState::UpToDate, None) };
+    let tree = match treefile::read(&context.storage, &path) {
+        Ok(tree) => tree,
+        Err(error) => return (BranchState::UpToDate, Some(super::error::chain(&error))),
+    };
+    match recovery::branch_behind(session, turn, history, &tree) {
+        Ok(false) => (BranchState::UpToDate, None),
+        Ok(true) => (BranchState::Behind, Some("the session file is behind the journal".to_owned())),
+        Err(trouble) => (BranchState::UpToDate, Some(trouble.to_string())),
+    }
+}

@@ -1,0 +1,68 @@
+//! The command line: five subcommands over the library.
+//!
+//! Only this part knows text for people, the clock and the environment. Errors become exit codes in [`error`], and
+//! nothing prints but [`output`].
+
+mod admit;
+mod args;
+mod become_cmd;
+mod context;
+mod desk;
+pub mod error;
+mod inspect;
+mod output;
+mod recover;
+mod select;
+mod step;
+mod verify;
+
+use args::{Cli, Command};
+use clap::Parser;
+use context::Context;
+use error::{Exit, Failure};
+use output::Output;
+use std::ffi::OsString;
+
+/// Runs one command line and says how it ended.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, &words),
+    };
+    let output = Output::new(cli.global.json, cli.global.quiet, cli.global.color);
+    let ended = Context::new(&cli.global).and_then(|context| dispatch(&context, cli.command));
+    ended.unwrap_or_else(|failure| {
+        output.failure(&failure);
+        failure.exit
+    })
+}
+
+/// The whole command, as clap knows it: the documentation is checked against it.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
+fn dispatch(context: &Context, command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Admit(args) => admit::run(context, args),
+        Command::Step(args) => step::run(context, args),
+        Command::Recover(args) => recover::run(context, args),
+        Command::Inspect(args) => inspect::run(context, &args),
+        Command::Verify(args) => verify::run(context, &args),
+    }
+}
+
+/// Help and version are answers; anything else that clap refuses is usage.
+fn usage(error: &clap::Error, words: &[OsString]) -> Exit {
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    if error.use_stderr() && json {
+        let text = error.render().to_string();
+        let output = Output::new(true, false, args::Color::Never);
+        output.failure(&Failure::usage("usage", text.trim_start_matches("error: ").trim_end()));
+        return Exit::Usage;
+    }
+    // The streams may be closed; nobody can be told then.
+    let _unheard = error.print();
+    if error.use_stderr() { Exit::Usage } else { Exit::Done }
+}

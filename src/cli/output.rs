@@ -1,0 +1,158 @@
+//! Who may print: the answer goes to stdout, everything else to stderr.
+//!
+//! A closed pipe is quiet; a full device is an error. Untrusted text is escaped where people read it.
+
+use super::args::Color;
+use super::error::{Exit, Failure};
+use crate::json::{ObjectWriter, Raw};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+/// The two streams of a command.
+#[derive(Debug)]
+pub struct Output {
+    /// Whether stdout carries JSON.
+    pub json: bool,
+    quiet: bool,
+    /// Whether stdout is a terminal that shows colour.
+    pub color: bool,
+}
+
+impl Output {
+    /// Looks at the terminal and the environment.
+    pub fn new(json: bool, quiet: bool, color: Color) -> Self {
+        let allowed = || {
+            let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+            !no_color && !dumb && io::stdout().is_terminal()
+        };
+        let color = match color {
+            Color::Auto => allowed(),
+            Color::Always => true,
+            Color::Never => false,
+        };
+        Self { json, quiet, color }
+    }
+
+    /// Prints a line of the answer.
+    pub fn line(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        let printed = stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.write_all(b"\n"))
+            .and_then(|()| stdout.flush());
+        answered(printed)
+    }
+
+    /// Prints bytes of the answer as they are.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        answered(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+    }
+
+    /// Prints a document as one line.
+    pub fn document(&self, document: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string(document)
+            .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        self.line(&text)
+    }
+
+    /// Tells people something that is no error.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            complain(&format!("turnkeep: note: {}", escaped(text)));
+        }
+    }
+
+    /// Tells what went wrong: people on stderr, scripts on stdout too.
+    pub fn failure(&self, failure: &Failure) {
+        complain(&format!("turnkeep: {}", escaped(&failure.message)));
+        if let Some(hint) = &failure.hint {
+            complain(&format!("\nhint: {}", escaped(hint)));
+        }
+        if self.json {
+            // A closed pipe or a full device cannot be told about any better than by the exit code.
+            let _told = self.line(error_document(failure).get());
+        }
+    }
+}
+
+/// `turnkeep.error/1`
+pub fn error_document(failure: &Failure) -> Raw {
+    let mut document = ObjectWriter::default()
+        .string("schema", "turnkeep.error/1")
+        .raw("exit", &failure.exit.code().to_string())
+        .string("kind", failure.kind)
+        .string("message", &failure.message);
+    document = match &failure.hint {
+        Some(hint) => document.string("hint", hint),
+        None => document.raw("hint", "null"),
+    };
+    for (key, value) in &failure.more {
+        document = document.raw(key, value.get());
+    }
+    document.finish()
+}
+
+/// Text that a terminal shows as text: control, escape and bidirectional characters are spelled out.
+pub fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        let hostile = (char.is_control() && char != '\n' && char != '\t')
+            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+        if hostile {
+            // Writing to a String cannot fail.
+            let _infallible = write!(shown, "\\u{{{:x}}}", u32::from(char));
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
+}
+
+/// The same on one line, cut to a width.
+pub fn brief(text: &str, chars_max: usize) -> String {
+    let line = escaped(text).replace(['\n', '\t'], " ");
+    if line.chars().count() <= chars_max {
+        return line;
+    }
+    let mut cut: String = line.chars().take(chars_max.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+/// A line on stderr; nobody can be told where that fails.
+fn complain(text: &str) {
+    let _unheard = writeln!(io::stderr().lock(), "{text}");
+}
+
+fn answered(printed: io::Result<()>) -> Result<(), Failure> {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Unexpected, "answer_lost", format!("could not write the answer: {error}"))
+                .hint("what was recorded stands; ask again with `turnkeep inspect`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_characters_are_spelled_out() {
+        assert_eq!(escaped("a\u{1b}[31m\u{202e}b\nc"), "a\\u{1b}[31m\\u{202e}b\nc");
+        assert_eq!(brief("one\ntwo three", 8), "one two…");
+    }
+
+    #[test]
+    fn the_error_document_names_number_and_kind() {
+        let failure = Failure::conflict("other", "what").with("pid", &7).hint("do");
+        assert_eq!(
+            error_document(&failure).get(),
+            r#"{"schema":"turnkeep.error/1","exit":6,"kind":"other","message":"what","hint":"do","pid":7}"#
+        );
+    }
+}

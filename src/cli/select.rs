@@ -1,0 +1,115 @@
+//! Which turn a command is about, and which call.
+
+use super::error::{Exit, Failure};
+use crate::record::{CallRef, TurnId};
+use crate::turn::decide::{Holder, Now};
+use crate::turn::{Call, Session, Turn, next};
+
+/// A parsed ticket: `SESSION:TURN:ATTEMPT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// Session id, which may hold colons.
+    pub session: String,
+    /// The turn.
+    pub turn: TurnId,
+    /// The attempt, the fencing token.
+    pub attempt: u64,
+}
+
+impl Ticket {
+    /// Parses a ticket from the right.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        let wrong = || {
+            Failure::usage("bad_ticket", format!("{text:?} is no ticket: SESSION:TURN:ATTEMPT"))
+                .hint("admit and recover print the ticket; pass it as --ticket or in TURNKEEP_TICKET")
+        };
+        let mut parts = text.rsplitn(3, ':');
+        let attempt = parts.next().and_then(crate::record::decimal).ok_or_else(wrong)?;
+        let turn = parts.next().and_then(|turn| turn.parse().ok()).ok_or_else(wrong)?;
+        let session = parts.next().filter(|session| !session.is_empty()).ok_or_else(wrong)?.to_owned();
+        Ok(Self { session, turn, attempt })
+    }
+
+    /// The ticket in the environment, if there is a good one.
+    pub fn from_env() -> Option<Self> {
+        std::env::var("TURNKEEP_TICKET").ok().and_then(|text| Self::parse(&text).ok())
+    }
+}
+
+/// Splits `SESSION[:TURN]`: at the last colon, and only where no session of the whole name exists.
+pub fn session_and_turn(name: &str, exists: impl Fn(&str) -> bool) -> (String, Option<TurnId>) {
+    if !exists(name)
+        && let Some((session, turn)) = name.rsplit_once(':')
+        && let Ok(turn) = turn.parse()
+        && !session.is_empty()
+    {
+        return (session.to_owned(), Some(turn));
+    }
+    (name.to_owned(), None)
+}
+
+/// The turn that `recover` and `next` take where none is named: the ticket's, else the oldest unclosed one that a
+/// driver can advance and no living owner holds, else the oldest unclosed one.
+pub fn turn<'a>(session: &'a Session, now: &Now<'_>) -> Option<&'a Turn> {
+    let of_ticket = Ticket::from_env()
+        .filter(|ticket| ticket.session == session.id)
+        .and_then(|ticket| session.turn(&ticket.turn))
+        .filter(|turn| !turn.is_closed());
+    of_ticket.or_else(|| free_turn(session, now))
+}
+
+/// The same without a look at the ticket.
+pub fn free_turn<'a>(session: &'a Session, now: &Now<'_>) -> Option<&'a Turn> {
+    let free = |turn: &&Turn| {
+        let held = turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Alive);
+        !held && !next::waits(turn, now)
+    };
+    session.unclosed().find(free).or_else(|| session.unclosed().next())
+}
+
+/// The call that a word on the command line names: a ref, `ENTRYID.POS`, or the provider's id where exactly one
+/// live call has it.
+pub fn call<'a>(turn: &'a Turn, word: &str) -> Result<&'a Call, Failure> {
+    if let Ok(found) = word.parse::<CallRef>() {
+        return turn.call(found).ok_or_else(|| unknown(turn, word));
+    }
+    if let Some((entry, position)) = word.rsplit_once('.')
+        && let Some(position) = crate::record::decimal(position)
+    {
+        let of_entry =
+            |call: &&Call| call.entry_id.as_deref() == Some(entry) && call.r#ref.position == position;
+        if let Some(call) = turn.calls.iter().rev().find(of_entry) {
+            return Ok(call);
+        }
+    }
+    let named: Vec<&Call> = turn.calls.iter().filter(|call| call.id.as_deref() == Some(word)).collect();
+    let open: Vec<&Call> = named.iter().copied().filter(|call| call.answer.is_none()).collect();
+    match (open.as_slice(), named.as_slice()) {
+        ([call], _) => Ok(call),
+        ([], []) => Err(unknown(turn, word)),
+        // All answered: the newest message that asked under this id is meant, if it asked once.
+        ([], named) => {
+            let newest = named.iter().map(|call| call.r#ref.seq).max().unwrap_or(0);
+            let mut of_newest = named.iter().filter(|call| call.r#ref.seq == newest);
+            match (of_newest.next(), of_newest.next()) {
+                (Some(call), None) => Ok(call),
+                _ => Err(ambiguous(word, named)),
+            }
+        }
+        (open, _) => Err(ambiguous(word, open)),
+    }
+}
+
+fn unknown(turn: &Turn, word: &str) -> Failure {
+    let refs: Vec<String> = turn.calls.iter().rev().take(8).map(|call| call.r#ref.to_string()).collect();
+    let known =
+        if refs.is_empty() { "it has no calls".to_owned() } else { format!("it has {}", refs.join(", ")) };
+    Failure::new(Exit::NotFound, "no_call", format!("turn {} has no call {word:?}; {known}", turn.id))
+        .hint("`turnkeep inspect` lists the calls")
+}
+
+fn ambiguous(word: &str, calls: &[&Call]) -> Failure {
+    let refs: Vec<String> = calls.iter().map(|call| call.r#ref.to_string()).collect();
+    Failure::usage("ambiguous_call", format!("{word:?} names several calls: {}", refs.join(", ")))
+        .hint("name the call by its ref")
+}
