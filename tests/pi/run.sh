@@ -1,0 +1,348 @@
+#!/bin/bash
+# The real thing: stock Pi 1.6.0 with docs/examples/pi/turnkeep.ts against a scripted model that refuses what strict
+# providers refuse. Pi is killed at the points that matter; then `recover`, then Pi goes on without another user input.
+#
+# usage: run.sh [SCENARIO...]     environment: TURNKEEP_BIN (default: turnkeep on PATH), PI_LAB_DIR (what install.sh
+# filled; default: lab beside this file, filled on demand), OUT (default: a new folder under TMPDIR; it is kept).
+# Needs bash, jq, npm. One line for each scenario, at the end `N passed, N failed`.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+REAL_TURNKEEP=$(command -v "${TURNKEEP_BIN:-turnkeep}") || { echo "no turnkeep: set TURNKEEP_BIN" >&2; exit 2; }
+REAL_TURNKEEP=$(realpath "$REAL_TURNKEEP")
+EXTENSION=$(realpath "$HERE/../../docs/examples/pi/turnkeep.ts")
+OUT=$(realpath "${OUT:-$(mktemp -d)}")
+PI_LAB_DIR=${PI_LAB_DIR:-$HERE/lab}
+bash "$HERE/install.sh" "$PI_LAB_DIR" >&2
+PI_LAB_DIR=$(realpath "$PI_LAB_DIR")
+# shellcheck source=tests/pi/lib.sh
+. "$HERE/lib.sh"
+
+# ---- Scripts of the model -----------------------------------------------------------------------------------------
+
+# bash_call ID COMMAND: one call as JSON.
+bash_call() { jq -nc --arg id "$1" --arg command "$2" '{id: $id, name: "bash", arguments: {command: $command}}'; }
+# says TEXT [CALL...]: a step that says TEXT and makes these calls.
+says() {
+  local text=$1
+  shift
+  printf '%s\n' "$@" | jq -sc --arg text "$text" '{text: $text} + if length > 0 then {calls: .} else {} end'
+}
+holds() { printf '%s' "$2" | jq -c --arg at "$1" '. + {hold: $at}'; } # holds AT STEP
+script() { printf '%s\n' "$@" | jq -sc .; }
+
+FAST='echo fast >>effects; echo fast-result'
+# Announces itself, goes on when the test lets it, survives its agent.
+SLOW='echo begin >>effects; until [ -e go ] || [ -e stop ]; do sleep 0.02; done; echo end >>effects; echo slow-result'
+
+slow_runs() { [ "$(effects begin)" = 1 ]; }
+slow_ended() { [ "$(effects end)" = 1 ]; }
+let_slow_end() { # the shell of a killed Pi lives on: that is why the outcome is unknown
+  touch "$E/work/go"
+  until_true "the surviving shell ends" slow_ended
+}
+
+# ---- Scenarios ----------------------------------------------------------------------------------------------------
+
+# No crash: what is journaled, in which order.
+scenario_plain() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call c1 "$FAST")" "$(bash_call c2 'echo two')")" "$(says 'Final.')")"
+  same "the answer" "Final." "$(pi 'do it')"
+  local order='admitted attempt entry claimed claimed result result entry entry entry settled'
+  same "records, without the entries before the first model message" "$order" \
+    "$(records 'select(.kind != "opened" and ((.kind == "entry" and (.entry.type != "message" or ([.entry.message.role] | inside(["system", "user"])))) | not)) | .kind' | tr -d '"' | tr '\n' ' ' | sed 's/ $//')"
+  same "entries in the journal" "$(grep -vc '"type":"session"' "$(session_file)")" "$(count_records '.kind == "entry" and .entry.type != "session"')"
+  same "the bytes of the entries" "" "$(comm -13 <(records 'select(.kind == "entry") | .entry' | jq -cS . | sort) <(grep -v '"type":"session"' "$(session_file)" | jq -cS . | sort))"
+  sound 'Final.'
+}
+
+# Killed while the model streams its first answer.
+scenario_first_stream() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(holds text "$(says 'I will now')")" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the model streams" is_held
+  pi_kill
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user,assistant,user "$(roles)"
+  sound 'Earlier answer.' 'Final.'
+}
+
+# Killed in a parallel batch: one call finished, one runs and has had an effect already.
+scenario_parallel_tools() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Two calls.' "$(bash_call fast "$FAST")" "$(bash_call slow "$SLOW")")" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the fast result is journaled" has_record '.kind == "result"'
+  until_true "the slow call runs" slow_runs
+  pi_kill
+  same "results that reached Pi's own file" 0 "$(grep -c toolResult "$(session_file)" || true)"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  same "what the model was sent" system,user,assistant,user,assistant,tool,tool "$(roles)"
+  same "the finished result" fast-result "$(told fast)"
+  says_unknown slow
+  same "isError of the unknown one" true "$(is_error slow)"
+  same "isError of the finished one" false "$(is_error fast)"
+  same "effects" "1 1 1" "$(effects fast) $(effects begin) $(effects end)"
+  sound 'Earlier answer.' 'Two calls.' 'Final.'
+}
+
+# Killed while the model streams its second answer: the call is finished and stays so.
+scenario_second_stream() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
+  pi_start 'the question'
+  until_true "the model streams its second answer" is_held
+  pi_kill
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user,assistant,tool "$(roles)"
+  same "the result" fast-result "$(told fast)"
+  same "effects" 1 "$(effects fast)"
+  sound 'One call.' 'Final.'
+}
+
+# Killed while a call runs that the policy calls safe. Pi cannot run it again, so the model is told, and may ask again.
+scenario_safe_call() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(says 'Again.' "$(bash_call again "$FAST")")" "$(says 'Final.')")"
+  mkdir -p -m 700 "$TURNKEEP_ROOT"
+  (umask 077 && echo '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"safe"}]}' >"$TURNKEEP_ROOT/policy.json")
+  pi_start 'the question'
+  until_true "the call runs" slow_runs
+  pi_kill
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  says_unknown slow
+  same "isError" true "$(is_error slow)"
+  same "times told" "1 1" "$(times_told slow) $(times_told again)"
+  same "effects" "1 1" "$(effects begin) $(effects fast)"
+  sound 'One call.' 'Again.' 'Final.'
+}
+
+# Killed before the claim of a call: it never ran, and the model is told so. The first of the batch is claimed, and
+# whether it started is not known to the journal.
+scenario_before_claim() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call first "$FAST")" "$(bash_call second "$FAST")")" "$(says 'Final.')")"
+  FAULT='before claim#2'
+  pi_start 'the question'
+  until_true "the second claim is about to be made" test -s "$E/fault/hanging"
+  pi_kill
+  same "claims" 1 "$(count_records '.kind == "claimed"')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  says_unknown first
+  says_not_run second
+  same "isError" "true true" "$(is_error first) $(is_error second)"
+  same "effects" "" "$(effects fast)"
+  sound 'Two calls.' 'Final.'
+}
+
+# A new session, killed behind the admission: Pi has not written its file, and recover creates it.
+scenario_no_file_yet() {
+  open_scenario "$(script "$(says 'Final.')")"
+  FAULT='after admit'
+  pi_start 'the question'
+  until_true "the turn is admitted" test -s "$E/fault/hanging"
+  pi_kill
+  same "session files" "" "$(session_file)"
+  same "requests" 0 "$(requests)"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user "$(roles)"
+  sound 'Final.'
+}
+
+# The same, recovered inside a Pi that has another session open: the command takes the session's name.
+scenario_no_file_yet_inside() {
+  open_scenario "$(script "$(says 'Final.')")"
+  FAULT='after admit'
+  pi_start 'the question'
+  until_true "the turn is admitted" test -s "$E/fault/hanging"
+  pi_kill
+  same "the answer" "Final." "$(TURNKEEP_PI_SESSION=other pi '/turnkeep-continue lab')"
+  same "what the model was sent" system,user "$(roles)"
+  sound 'Final.'
+}
+
+# Killed between Pi's write of the user message and the first hook behind it: recover journals it from Pi's file.
+scenario_before_first_entry() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  FAULT='before entry'
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the entry is about to be journaled" test -s "$E/fault/hanging"
+  pi_kill
+  same "the question in Pi's file" 1 "$(grep -c 'the question' "$(session_file)")"
+  same "entries in the journal that hold it" 0 "$(count_records '.kind == "entry" and (.entry | tostring | contains("the question"))')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user,assistant,user "$(roles)"
+  sound 'Earlier answer.' 'Final.'
+}
+
+# Two crashes in a row; the second one in the attempt that the first recover began. Both batches use the same call id.
+scenario_two_crashes() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call same "$SLOW")")" "$(says 'Another.' "$(bash_call same "$FAST")")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
+  pi_start 'the question'
+  until_true "the call runs" slow_runs
+  pi_kill
+  pi_start --session "$(session_file)" /turnkeep-continue
+  until_true "the model streams its third answer" is_held
+  pi_kill
+  let_slow_end
+  same "the answer" "Final." "$(continue_inside)"
+  same "what the model was sent" system,user,assistant,tool,assistant,tool "$(roles)"
+  same "effects" "1 1 1" "$(effects begin) $(effects end) $(effects fast)"
+  same "attempts" 3 "$(count_records '.kind == "attempt"')"
+  same "turns" 1 "$(count_records '.kind == "admitted"')"
+  [[ $(told same) =~ [Uu]nknown.*fast-result ]] || fail "the two results are not told in order: $(told same)"
+  sound 'One call.' 'Another.' 'Final.'
+}
+
+# recover inside Pi by the command; a busy session, and one with nothing to do, are told as such.
+scenario_inside() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call fast "$FAST")" "$(bash_call slow "$SLOW")")" "$(says 'Final.')")"
+  pi_start 'the question'
+  until_true "the fast result is journaled" has_record '.kind == "result"'
+  until_true "the slow call runs" slow_runs
+  local rc=0
+  pi --session "$(session_file)" /turnkeep-continue >"$E/busy.out" || rc=$?
+  same "exit while its Pi lives" 4 $rc
+  rc=0
+  pi --session "$(session_file)" 'another prompt' >"$E/refused.out" || rc=$?
+  same "exit of a prompt beside an open turn" 4 $rc
+  same "it in Pi's file" 0 "$(grep -c 'another prompt' "$(session_file)" || true)"
+  pi_kill
+  same "the answer" "Final." "$(continue_inside)"
+  let_slow_end
+  same "what the model was sent" system,user,assistant,tool,tool "$(roles)"
+  same "the finished result" fast-result "$(told fast)"
+  says_unknown slow
+  same "effects" "1 1 1" "$(effects fast) $(effects begin) $(effects end)"
+  rc=0
+  continue_inside >"$E/again.out" || rc=$?
+  same "exit with nothing to continue" 10 $rc
+  same "requests" 2 "$(requests)"
+  sound 'Two calls.' 'Final.'
+}
+
+# Killed behind the final answer and before its settlement: nothing is asked of the model again.
+scenario_before_settle() {
+  open_scenario "$(script "$(says 'Final.')")"
+  FAULT='before settle'
+  pi_start 'the question'
+  until_true "the turn is about to be settled" test -s "$E/fault/hanging"
+  pi_kill
+  continue_inside >"$E/continued.out"
+  same "requests" 1 "$(requests)"
+  same "settlements" 1 "$(count_records '.kind == "settled" and .status == "completed"')"
+  sound 'Final.'
+}
+
+# A message that was typed while the turn ran is part of it. Pi takes such messages in rpc mode only (and on a terminal).
+scenario_steered() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
+  mkfifo "$E/rpc"
+  (cd "$E/work" && exec "$NODE" "$PI_CLI" --mode rpc -e "$EXTENSION" <"$E/rpc" >>"$E/pi.out" 2>>"$E/pi.err") &
+  PI=$!
+  exec 7>"$E/rpc"
+  echo '{"type":"prompt","message":"the question"}' >&7
+  until_true "the call runs" slow_runs
+  echo '{"type":"steer","message":"and be brief"}' >&7
+  until_true "the message is queued" grep -q 'and be brief' "$E/pi.out"
+  touch "$E/work/go"
+  until_true "the model streams its second answer" is_held
+  pi_kill
+  exec 7>&-
+  same "steered" 1 "$(count_records '.kind == "steered"')"
+  same "the answer" "Final." "$(continue_inside)"
+  same "what the model was sent" system,user,assistant,tool,user "$(roles)"
+  same "effects" "1 1" "$(effects begin) $(effects end)"
+  sound 'One call.' 'Final.'
+}
+
+# SIGTERM is not a crash: Pi stops its tools, says that it was aborted, and the turn is settled as cancelled.
+scenario_terminated() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")")"
+  pi_start 'the question'
+  until_true "the call runs" slow_runs
+  kill -TERM "$PI"
+  wait "$PI" || true
+  PI=
+  same "settlements" 1 "$(count_records '.kind == "settled" and .status == "cancelled"')"
+  same "results" 1 "$(count_records '.kind == "result"')"
+  same "requests" 1 "$(requests)"
+  turnkeep verify --with-tree lab >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
+}
+
+# fails_closed FAULT REQUESTS EFFECTS LEFT: the journal fails at one point. Pi ends with an error, and no more happened
+# than REQUESTS and EFFECTS say. Then the journal works again: LEFT is `again` (the turn goes on) or `nothing` (there is none).
+fails_closed() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(says 'Final.')" "$(says 'Final.')")"
+  local rc=0
+  FAULT=$1 pi 'the question' >"$E/pi.out" || rc=$?
+  [ $rc -ne 0 ] || fail "Pi ended with 0"
+  grep -q 'injected failure' "$E/pi.err" || fail "the failure was not shown: $(cat "$E/pi.err")"
+  same "requests" "$2" "$(requests)"
+  same "effects" "$3" "$(effects fast)"
+  rm -f "$E/fault/seen"
+  case $4 in
+    again) continue_inside >"$E/continued.out" || fail "continuing exited $?" ;;
+    nothing) pi 'the question' >"$E/pi.out" || fail "the next prompt exited $?" ;;
+  esac
+  sound 'Final.'
+}
+scenario_fails_at_input() { fails_closed 'fail inspect' 0 '' nothing; same "session files" 1 "$(find "$E/sessions" -name '*.jsonl' | wc -l)"; }
+scenario_fails_at_admit() {
+  open_scenario "$(script "$(says 'Final.')")"
+  local rc=0
+  FAULT='fail admit' pi 'the question' >"$E/pi.out" || rc=$?
+  [ $rc -ne 0 ] || fail "Pi ended with 0"
+  same "requests" 0 "$(requests)"
+}
+scenario_fails_at_entry() { fails_closed 'fail entry' 0 '' again; same "effects" 1 "$(effects fast)"; }
+scenario_fails_at_intent() { fails_closed 'fail entry#2' 1 '' again; same "effects" "" "$(effects fast)"; says_not_run fast; }
+scenario_fails_at_claim() { fails_closed 'fail claim' 1 '' again; same "effects" "" "$(effects fast)"; }
+scenario_fails_at_result() { fails_closed 'fail result' 1 1 again; same "effects" 1 "$(effects fast)"; }
+scenario_fails_at_settle() { fails_closed 'fail settle' 2 1 again; same "requests" 2 "$(requests)"; }
+
+# ---- Running them -------------------------------------------------------------------------------------------------
+
+if [ $# -eq 0 ]; then
+  # In the order of this file, not of the alphabet.
+  mapfile -t names < <(grep -o '^scenario_[a-z_]*()' "${BASH_SOURCE[0]}" | sed 's/^scenario_//; s/()$//')
+else
+  names=("$@")
+fi
+passed=0
+failed=0
+for name in "${names[@]}"; do
+  E=$OUT/$name
+  rm -rf "$E"
+  mkdir -p "$E"
+  set +e
+  (
+    set -e
+    trap close_scenario EXIT
+    "scenario_$name"
+  ) >"$E/log" 2>&1
+  rc=$?
+  set -e
+  if [ $rc -eq 0 ]; then
+    passed=$((passed + 1))
+    echo "ok $name"
+  else
+    failed=$((failed + 1))
+    echo "not ok $name ($E)"
+    for file in log pi.err verify.out; do
+      if [ -s "$E/$file" ]; then sed "s/^/    $file: /" "$E/$file" | tail -n 15; fi
+    done
+    if [ -s "$E/root/sessions/lab.jsonl" ]; then
+      echo "    journal: $(jq -r '.kind + (if .kind == "entry" then ":" + (.entry.message.role // .entry.type) elif .ref then ":" + .ref else "" end)' "$E/root/sessions/lab.jsonl" | tr '\n' ' ')"
+    fi
+  fi
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
