@@ -1,5 +1,6 @@
 #!/bin/bash
-# Stands in front of the real CLI and passes everything on to it, but for one fault that FAULT names:
+# Stands in front of the real CLI and passes everything on to it, but for one fault that the file
+# $FAULT_DIR/fault names (so that it can change while Pi runs):
 #   fail KIND      that command fails, now and ever after, and the real CLI never sees it
 #   before KIND    that command hangs before the real CLI is called
 #   after KIND     that command hangs after the real CLI has ended
@@ -10,7 +11,7 @@ if [ "$kind" = step ]; then
   kind=$2
   [ "$kind" = --ticket ] && kind=$4
 fi
-read -r what where <<<"${FAULT:-}"
+read -r what where 2>/dev/null <"$FAULT_DIR/fault" || what=
 nth=1
 case $where in *'#'*) nth=${where#*#} where=${where%#*} ;; esac
 hit=no

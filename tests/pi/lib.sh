@@ -37,10 +37,10 @@ same() {
   [ "$2" = "$3" ] || fail "$1: wanted '$2', got '$3'"
 }
 
-# open_scenario STEPS: makes $E ready and starts the scripted model with these steps (JSON).
+# open_scenario STEPS [SETTINGS]: makes $E ready and starts the scripted model with these steps; both are JSON.
 open_scenario() {
   mkdir -p "$E/agent" "$E/work" "$E/sessions" "$E/home" "$E/fault"
-  export HOME=$E/home XDG_STATE_HOME=$E/home/state TURNKEEP_ROOT=$E/root FAULT_DIR=$E/fault FAULT=
+  export HOME=$E/home XDG_STATE_HOME=$E/home/state TURNKEEP_ROOT=$E/root FAULT_DIR=$E/fault
   export PI_CODING_AGENT_DIR=$E/agent PI_CODING_AGENT_SESSION_DIR=$E/sessions
   JOURNAL=$TURNKEEP_ROOT/sessions/lab.jsonl
   LOG=$E/requests.jsonl
@@ -52,8 +52,8 @@ open_scenario() {
   jq -n --arg url "http://127.0.0.1:$(cat "$E/port")/v1" '{providers: {scripted: {baseUrl: $url, api: "openai-completions",
     apiKey: "none", models: [{id: "script-1", name: "Script 1", reasoning: true, input: ["text"], contextWindow: 128000,
     maxTokens: 8192, cost: {input: 0, output: 0, cacheRead: 0, cacheWrite: 0}}]}}}' >"$E/agent/models.json"
-  jq -n '{defaultProvider: "scripted", defaultModel: "script-1", defaultThinkingLevel: "low",
-    defaultProjectTrust: "never", quietStartup: true, retry: {enabled: false}}' >"$E/agent/settings.json"
+  jq -n --argjson more "${2:-"{}"}" '{defaultProvider: "scripted", defaultModel: "script-1", defaultThinkingLevel: "low",
+    defaultProjectTrust: "never", quietStartup: true, retry: {enabled: false}} + $more' >"$E/agent/settings.json"
 }
 
 # Ends what a scenario may have left running; called by its EXIT trap.
@@ -69,14 +69,28 @@ end_process() {
   wait "$1" 2>/dev/null || true
 }
 
+MORE=() # more arguments for Pi
 # pi ARGS...: stock Pi in print mode with the extension, in the foreground. pi_start: in the background, its pid in PI.
 # Standard input is closed: in print mode Pi first reads what it is given to the end.
 pi() {
-  (cd "$E/work" && exec timeout 120 "$NODE" "$PI_CLI" -p -e "$EXTENSION" "$@" </dev/null 2>>"$E/pi.err")
+  (cd "$E/work" && exec timeout 120 "$NODE" "$PI_CLI" -p -e "$EXTENSION" "${MORE[@]}" "$@" </dev/null 2>>"$E/pi.err")
 }
 pi_start() {
-  (cd "$E/work" && exec "$NODE" "$PI_CLI" -p -e "$EXTENSION" "$@" </dev/null >>"$E/pi.out" 2>>"$E/pi.err") &
+  (cd "$E/work" && exec "$NODE" "$PI_CLI" -p -e "$EXTENSION" "${MORE[@]}" "$@" </dev/null >>"$E/pi.out" 2>>"$E/pi.err") &
   PI=$!
+}
+# Pi in rpc mode: rpc_start, then rpc COMMAND for each line it is to read; it ends when its input ends.
+rpc_start() {
+  mkfifo "$E/rpc"
+  (cd "$E/work" && exec "$NODE" "$PI_CLI" --mode rpc -e "$EXTENSION" "$@" <"$E/rpc" >>"$E/pi.out" 2>>"$E/pi.err") &
+  PI=$!
+  exec 7>"$E/rpc"
+}
+rpc() { printf '%s\n' "$1" >&7; }
+rpc_end() {
+  exec 7>&-
+  wait "$PI" || fail "Pi exited $?"
+  PI=
 }
 pi_kill() {
   kill -9 "$PI"
@@ -85,11 +99,15 @@ pi_kill() {
   # A CLI call that Pi had begun may outlive it; one that hangs in gate.sh is ended here.
   if [ -s "$E/fault/hanging" ]; then
     end_process "$(cat "$E/fault/hanging")"
-    rm "$E/fault/hanging" "$E/fault/seen"
   fi
-  FAULT=
+  no_fault
 }
 
+# fault WHAT KIND: see gate.sh.
+fault() { echo "$*" >"$E/fault/fault"; }
+no_fault() { rm -f "$E"/fault/*; }
+
+set_policy() { (umask 077 && mkdir -p "$TURNKEEP_ROOT" && printf '%s\n' "$1" >"$TURNKEEP_ROOT/policy.json"); }
 session_file() { find "$E/sessions" -name '*.jsonl' | head -n 1; }
 turnkeep() { "$REAL_TURNKEEP" "$@"; }
 

@@ -106,8 +106,7 @@ scenario_second_stream() {
 # Killed while a call runs that the policy calls safe. Pi cannot run it again, so the model is told, and may ask again.
 scenario_safe_call() {
   open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(says 'Again.' "$(bash_call again "$FAST")")" "$(says 'Final.')")"
-  mkdir -p -m 700 "$TURNKEEP_ROOT"
-  (umask 077 && echo '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"safe"}]}' >"$TURNKEEP_ROOT/policy.json")
+  set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"safe"}]}'
   pi_start 'the question'
   until_true "the call runs" slow_runs
   pi_kill
@@ -125,7 +124,7 @@ scenario_safe_call() {
 # whether it started is not known to the journal.
 scenario_before_claim() {
   open_scenario "$(script "$(says 'Two calls.' "$(bash_call first "$FAST")" "$(bash_call second "$FAST")")" "$(says 'Final.')")"
-  FAULT='before claim#2'
+  fault before 'claim#2'
   pi_start 'the question'
   until_true "the second claim is about to be made" test -s "$E/fault/hanging"
   pi_kill
@@ -142,7 +141,7 @@ scenario_before_claim() {
 # A new session, killed behind the admission: Pi has not written its file, and recover creates it.
 scenario_no_file_yet() {
   open_scenario "$(script "$(says 'Final.')")"
-  FAULT='after admit'
+  fault after admit
   pi_start 'the question'
   until_true "the turn is admitted" test -s "$E/fault/hanging"
   pi_kill
@@ -157,7 +156,7 @@ scenario_no_file_yet() {
 # The same, recovered inside a Pi that has another session open: the command takes the session's name.
 scenario_no_file_yet_inside() {
   open_scenario "$(script "$(says 'Final.')")"
-  FAULT='after admit'
+  fault after admit
   pi_start 'the question'
   until_true "the turn is admitted" test -s "$E/fault/hanging"
   pi_kill
@@ -170,7 +169,7 @@ scenario_no_file_yet_inside() {
 scenario_before_first_entry() {
   open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Final.')")"
   pi 'earlier question' >"$E/pi.out"
-  FAULT='before entry'
+  fault before entry
   pi_start --session "$(session_file)" 'the question'
   until_true "the entry is about to be journaled" test -s "$E/fault/hanging"
   pi_kill
@@ -231,7 +230,7 @@ scenario_inside() {
 # Killed behind the final answer and before its settlement: nothing is asked of the model again.
 scenario_before_settle() {
   open_scenario "$(script "$(says 'Final.')")"
-  FAULT='before settle'
+  fault before settle
   pi_start 'the question'
   until_true "the turn is about to be settled" test -s "$E/fault/hanging"
   pi_kill
@@ -241,21 +240,54 @@ scenario_before_settle() {
   sound 'Final.'
 }
 
+# Killed behind a compaction inside the turn: what the compaction kept is still found on the new branch.
+scenario_compacted() {
+  open_scenario "$(script "$(says "$(printf 'Earlier answer, long enough to be summed up. %.0s' $(seq 200))")" \
+    "$(says 'Call one.' "$(bash_call one "$FAST")" | jq -c '. + {tokens: 127900}')" "$(says 'A summary.')" \
+    "$(says 'Call two.' "$(bash_call two "$SLOW")")" "$(says 'Final.')")" '{"compaction": {"keepRecentTokens": 20}}'
+  pi 'earlier question' >"$E/pi.out"
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the second call runs" slow_runs
+  pi_kill
+  same "compactions inside the turn" 1 "$(count_records '.entry.type == "compaction"')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  same "what the model was sent" system,user,user,assistant,tool,assistant,tool "$(roles)"
+  same "the result from before the compaction" fast-result "$(told one)"
+  says_unknown two
+  sound 'Call one.' 'Call two.' 'Final.'
+}
+
+# A tool that calls tools: its calls are claimed and answered under it. Killed while the second one runs.
+scenario_nested() {
+  open_scenario "$(script "$(jq -nc --arg fast "$FAST" --arg slow "$SLOW" '{text: "One call.", calls: [{id: "outer", name: "twice", arguments: {commands: [$fast, $slow]}}]}')" "$(says 'Final.')")"
+  MORE=(-e "$HERE/nested.ts")
+  pi_start 'the question'
+  until_true "the slow call runs" slow_runs
+  pi_kill
+  same "claims" 3 "$(count_records '.kind == "claimed"')"
+  same "results" 1 "$(count_records '.kind == "result"')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  same "what the model was sent" system,user,assistant,tool "$(roles)"
+  says_unknown outer
+  same "effects" "1 1" "$(effects fast) $(effects begin)"
+  sound 'One call.' 'Final.'
+}
+
 # A message that was typed while the turn ran is part of it. Pi takes such messages in rpc mode only (and on a terminal).
 scenario_steered() {
   open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
-  mkfifo "$E/rpc"
-  (cd "$E/work" && exec "$NODE" "$PI_CLI" --mode rpc -e "$EXTENSION" <"$E/rpc" >>"$E/pi.out" 2>>"$E/pi.err") &
-  PI=$!
-  exec 7>"$E/rpc"
-  echo '{"type":"prompt","message":"the question"}' >&7
+  rpc_start
+  rpc '{"type":"prompt","message":"the question"}'
   until_true "the call runs" slow_runs
-  echo '{"type":"steer","message":"and be brief"}' >&7
+  rpc '{"type":"steer","message":"and be brief"}'
   until_true "the message is queued" grep -q 'and be brief' "$E/pi.out"
   touch "$E/work/go"
   until_true "the model streams its second answer" is_held
   pi_kill
-  exec 7>&-
   same "steered" 1 "$(count_records '.kind == "steered"')"
   same "the answer" "Final." "$(continue_inside)"
   same "what the model was sent" system,user,assistant,tool,user "$(roles)"
@@ -277,17 +309,68 @@ scenario_terminated() {
   turnkeep verify --with-tree lab >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
 }
 
+# Two calls of one message with one id: their ends could not be told apart, so the second one does not run.
+scenario_twin_ids() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call twin "$FAST")" "$(bash_call twin "$FAST")")")"
+  pi 'the question' >"$E/pi.out" || true # the model refuses to go on from there
+  same "effects" 1 "$(effects fast)"
+  same "answers" "not_run result" "$(records 'select(.kind == "result" or .kind == "not_run") | .kind' | tr -d '"' | tr '\n' ' ' | sed 's/ $//')"
+  same "settlements" 1 "$(count_records '.kind == "settled" and .status == "failed"')"
+}
+
+# A tool that does not exist and arguments that do not fit: answered as not run, and the turn goes on.
+scenario_unknown_tool() {
+  open_scenario "$(script "$(jq -nc '{text: "Two calls.", calls: [{id: "none", name: "nosuchtool", arguments: {}}, {id: "bad", name: "bash", arguments: {cmd: "x"}}]}')" "$(says 'Final.')")"
+  same "the answer" "Final." "$(pi 'the question')"
+  same "answers" 2 "$(count_records '.kind == "not_run"')"
+  same "claims" 0 "$(count_records '.kind == "claimed"')"
+  sound 'Two calls.' 'Final.'
+}
+
+# A message that was cut off at the token limit: Pi runs none of its calls, nor does the journal let it.
+scenario_cut_off() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call cut "$FAST")" | jq -c '. + {finish: "length"}')" "$(says 'Final.')")"
+  same "the answer" "Final." "$(pi 'the question')"
+  same "answers" 1 "$(count_records '.kind == "not_run" and .why == "cut_off"')"
+  same "effects" "" "$(effects fast)"
+  sound 'One call.' 'Final.'
+}
+
+# The policy wants a person's approval: the tool does not run, the model is told, the turn goes on.
+scenario_approval() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call asks "$FAST")")" "$(says 'Final.')")"
+  set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"never","approval":"required"}]}'
+  same "the answer" "Final." "$(pi 'the question')"
+  same "effects" "" "$(effects fast)"
+  same "claims" 0 "$(count_records '.kind == "claimed"')"
+  [[ $(told asks) == *"exited 11"* ]] || fail "the model was not told why: $(told asks)"
+  sound 'One call.' 'Final.'
+}
+
+# Pi tries a failed request again: that is the same run, so the same turn and attempt. Then one that it gives up.
+scenario_retried() {
+  open_scenario '[{"status": 500}, {"text": "Final."}, {"status": 400}]' '{"retry": {"enabled": true, "maxRetries": 2, "baseDelayMs": 1}}'
+  same "the answer" "Final." "$(pi 'the question')"
+  same "turns and attempts" "1 1" "$(count_records '.kind == "admitted"') $(count_records '.kind == "attempt"')"
+  sound 'Final.'
+  local rc=0
+  pi --session "$(session_file)" 'another question' >"$E/pi.out" || rc=$?
+  same "exit" 1 $rc
+  same "settlements" "1 1" "$(count_records '.kind == "settled" and .status == "completed"') $(count_records '.kind == "settled" and .status == "failed"')"
+}
+
 # fails_closed FAULT REQUESTS EFFECTS LEFT: the journal fails at one point. Pi ends with an error, and no more happened
 # than REQUESTS and EFFECTS say. Then the journal works again: LEFT is `again` (the turn goes on) or `nothing` (there is none).
 fails_closed() {
   open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(says 'Final.')" "$(says 'Final.')")"
   local rc=0
-  FAULT=$1 pi 'the question' >"$E/pi.out" || rc=$?
+  fault "$1"
+  pi 'the question' >"$E/pi.out" || rc=$?
   [ $rc -ne 0 ] || fail "Pi ended with 0"
   grep -q 'injected failure' "$E/pi.err" || fail "the failure was not shown: $(cat "$E/pi.err")"
   same "requests" "$2" "$(requests)"
   same "effects" "$3" "$(effects fast)"
-  rm -f "$E/fault/seen"
+  no_fault
   case $4 in
     again) continue_inside >"$E/continued.out" || fail "continuing exited $?" ;;
     nothing) pi 'the question' >"$E/pi.out" || fail "the next prompt exited $?" ;;
@@ -298,7 +381,8 @@ scenario_fails_at_input() { fails_closed 'fail inspect' 0 '' nothing; same "sess
 scenario_fails_at_admit() {
   open_scenario "$(script "$(says 'Final.')")"
   local rc=0
-  FAULT='fail admit' pi 'the question' >"$E/pi.out" || rc=$?
+  fault fail admit
+  pi 'the question' >"$E/pi.out" || rc=$?
   [ $rc -ne 0 ] || fail "Pi ended with 0"
   same "requests" 0 "$(requests)"
 }
@@ -307,6 +391,24 @@ scenario_fails_at_intent() { fails_closed 'fail entry#2' 1 '' again; same "effec
 scenario_fails_at_claim() { fails_closed 'fail claim' 1 '' again; same "effects" "" "$(effects fast)"; }
 scenario_fails_at_result() { fails_closed 'fail result' 1 1 again; same "effects" 1 "$(effects fast)"; }
 scenario_fails_at_settle() { fails_closed 'fail settle' 2 1 again; same "requests" 2 "$(requests)"; }
+
+# The journal fails and works again while one and the same Pi lives: the command goes on in it, under the owner that it is.
+scenario_continues_itself() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(says 'Final.')")"
+  rpc_start
+  fault fail claim
+  rpc '{"type":"prompt","message":"the question"}'
+  until_true "the run is stopped" grep -q '"type":"agent_settled"' "$E/pi.out"
+  same "effects" "" "$(effects fast)"
+  no_fault
+  rpc '{"type":"prompt","message":"/turnkeep-continue"}'
+  until_true "the turn is settled" has_record '.kind == "settled"'
+  rpc_end
+  says_not_run fast
+  same "effects" "" "$(effects fast)"
+  same "turns" 1 "$(count_records '.kind == "admitted"')"
+  sound 'One call.' 'Final.'
+}
 
 # ---- Running them -------------------------------------------------------------------------------------------------
 

@@ -17,10 +17,9 @@ let requests = 0;
 let served = 0;
 
 /** Why a strict provider would refuse these messages, or null. */
-function refusal({ messages, tools }) {
+function refusal({ messages }) {
   if (!Array.isArray(messages) || messages.length === 0) return "no messages";
   if (!["system", "developer"].includes(messages[0].role)) return "no system prompt";
-  if (!tools?.length) return "no tools declared";
   let open = new Set();
   for (const [at, message] of messages.entries()) {
     if (message.role === "tool") {
