@@ -22,11 +22,13 @@ fail() {
   exit 1
 }
 
-# until_true WHAT COMMAND...: polls until COMMAND succeeds.
+# until_true WHAT COMMAND...: polls until COMMAND succeeds. Fails at once when the Pi in the background has ended.
 until_true() {
-  local what=$1 deadline=$((SECONDS + PATIENCE))
+  local what=$1 deadline=$((SECONDS + PATIENCE)) gone=
   shift
   until "$@" >/dev/null 2>&1; do
+    [ -z "$gone" ] || fail "Pi ended before: $what"
+    if [ -n "${PI:-}" ] && ! jobs -rp | grep -qx "$PI"; then gone=yes; fi
     [ $SECONDS -lt $deadline ] || fail "waited $PATIENCE s in vain: $what"
     sleep 0.02
   done

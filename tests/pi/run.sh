@@ -105,7 +105,7 @@ scenario_second_stream() {
 
 # Killed while a call runs that the policy calls safe. Pi cannot run it again, so the model is told, and may ask again.
 scenario_safe_call() {
-  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(says 'Again.' "$(bash_call again "$FAST")")" "$(says 'Final.')")"
+  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(says 'Again.' "$(bash_call again 'echo fast >>effects; echo "ticket: ${TURNKEEP_TICKET-none}"')")" "$(says 'Final.')")"
   set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"safe"}]}'
   pi_start 'the question'
   until_true "the call runs" slow_runs
@@ -115,6 +115,7 @@ scenario_safe_call() {
   let_slow_end
   says_unknown slow
   same "isError" true "$(is_error slow)"
+  same "the ticket that a tool sees" "ticket: none" "$(told again)"
   same "times told" "1 1" "$(times_told slow) $(times_told again)"
   same "effects" "1 1" "$(effects begin) $(effects fast)"
   sound 'One call.' 'Again.' 'Final.'
@@ -359,6 +360,23 @@ scenario_retried() {
   same "settlements" "1 1" "$(count_records '.kind == "settled" and .status == "completed"') $(count_records '.kind == "settled" and .status == "failed"')"
 }
 
+# A delivery key: the same prompt under it is not answered twice, and the reply is there for whoever publishes it.
+scenario_delivery() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  TURNKEEP_DELIVERY=msg-1 pi --session "$(session_file)" 'the question' >"$E/pi.out"
+  local rc=0 before
+  before=$(sha256sum <"$(session_file)")
+  TURNKEEP_DELIVERY=msg-1 pi --session "$(session_file)" 'the question' >"$E/pi.out" || rc=$?
+  same "exit of the repeat" 10 $rc
+  same "requests" 2 "$(requests)"
+  same "Pi's file" "$before" "$(sha256sum <"$(session_file)")"
+  same "what is left to do" deliver "$(turnkeep inspect lab --next)"
+  turnkeep recover lab -- "$REAL_TURNKEEP" step deliver -- tee "$E/published"
+  same "what was published" "Final." "$(cat "$E/published")"
+  sound 'Earlier answer.' 'Final.'
+}
+
 # fails_closed FAULT REQUESTS EFFECTS LEFT: the journal fails at one point. Pi ends with an error, and no more happened
 # than REQUESTS and EFFECTS say. Then the journal works again: LEFT is `again` (the turn goes on) or `nothing` (there is none).
 fails_closed() {
@@ -384,6 +402,7 @@ scenario_fails_at_admit() {
   fault fail admit
   pi 'the question' >"$E/pi.out" || rc=$?
   [ $rc -ne 0 ] || fail "Pi ended with 0"
+  grep -q 'injected failure at admit' "$E/pi.err" || fail "the failure was not shown"
   same "requests" 0 "$(requests)"
 }
 scenario_fails_at_entry() { fails_closed 'fail entry' 0 '' again; same "effects" 1 "$(effects fast)"; }
@@ -426,7 +445,8 @@ for name in "${names[@]}"; do
   mkdir -p "$E"
   set +e
   (
-    set -e
+    set -eE
+    trap 'echo "line $LINENO: exit $?: $BASH_COMMAND" >&2' ERR
     trap close_scenario EXIT
     "scenario_$name"
   ) >"$E/log" 2>&1

@@ -62,6 +62,17 @@ function spool(body: string): number {
   return fd;
 }
 
+/** The turn of the session that was admitted under this delivery key, if there is one. Other sessions may use it too. */
+function admittedUnder(key: string, session: string): { turn: string; state: string } | undefined {
+  try {
+    const found = turnkeep(["inspect", "--delivery", key, "--json"]).split("\n").filter(Boolean).map((line) => JSON.parse(line));
+    return found.find((status) => status.session === session);
+  } catch (error) {
+    if (error instanceof Refused && error.code === NOT_FOUND) return undefined;
+    throw error;
+  }
+}
+
 /** Takes a variable out of the environment: a tool's shell must not inherit the right to write into a turn. */
 function take(name: string): string | undefined {
   const value = process.env[name];
@@ -137,8 +148,14 @@ export default function (pi: ExtensionAPI) {
     if (running || event.streamingBehavior) return; // joins the running turn, see message_end
     try {
       const status = JSON.parse(turnkeep(["inspect", sessionOf(ctx), "--json"]));
-      if (status.state !== "open" && status.state !== "parked") return;
-      tell(ctx, `prompt refused: turn ${status.turn} is ${status.state}, next: ${status.next?.do}; /turnkeep-continue goes on with it`, BUSY);
+      const known = given.delivery && admittedUnder(given.delivery, sessionOf(ctx));
+      if (status.state === "open" || status.state === "parked") {
+        tell(ctx, `prompt refused: turn ${status.turn} is ${status.state}, next: ${status.next?.do}; /turnkeep-continue goes on with it`, BUSY);
+      } else if (known) {
+        tell(ctx, `prompt refused: delivery ${given.delivery} is that of turn ${known.turn}, which is ${known.state}`, ALREADY_DONE);
+      } else {
+        return;
+      }
     } catch (error) {
       if (error instanceof Refused && error.code === NOT_FOUND) return; // a session's first turn
       tell(ctx, `prompt refused: ${error instanceof Error ? error.message : error}`);
