@@ -310,9 +310,9 @@ scenario_terminated() {
   turnkeep verify --with-tree lab >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
 }
 
-# Two calls of one message with one id: their ends could not be told apart, so the second one does not run.
+# Two calls of one message with one id, here an empty one: their ends could not be told apart, so the second does not run.
 scenario_twin_ids() {
-  open_scenario "$(script "$(says 'Two calls.' "$(bash_call twin "$FAST")" "$(bash_call twin "$FAST")")")"
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call '' "$FAST")" "$(bash_call '' "$FAST")")")"
   pi 'the question' >"$E/pi.out" || true # the model refuses to go on from there
   same "effects" 1 "$(effects fast)"
   same "answers" "not_run result" "$(records 'select(.kind == "result" or .kind == "not_run") | .kind' | tr -d '"' | tr '\n' ' ' | sed 's/ $//')"
