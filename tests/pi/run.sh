@@ -1,0 +1,470 @@
+#!/bin/bash
+# The real thing: stock Pi 1.6.0 with docs/examples/pi/turnkeep.ts against a scripted model that refuses what strict
+# providers refuse. Pi is killed at the points that matter; then `recover`, then Pi goes on without another user input.
+#
+# usage: run.sh [SCENARIO...]     environment: TURNKEEP_BIN (default: turnkeep on PATH), PI_LAB_DIR (what install.sh
+# filled; default: lab beside this file, filled on demand), OUT (default: a new folder under TMPDIR; it is kept).
+# Needs bash, jq, npm. One line for each scenario, at the end `N passed, N failed`.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+REAL_TURNKEEP=$(command -v "${TURNKEEP_BIN:-turnkeep}") || { echo "no turnkeep: set TURNKEEP_BIN" >&2; exit 2; }
+REAL_TURNKEEP=$(realpath "$REAL_TURNKEEP")
+EXTENSION=$(realpath "$HERE/../../docs/examples/pi/turnkeep.ts")
+OUT=$(realpath "${OUT:-$(mktemp -d)}")
+PI_LAB_DIR=${PI_LAB_DIR:-$HERE/lab}
+bash "$HERE/install.sh" "$PI_LAB_DIR" >&2
+PI_LAB_DIR=$(realpath "$PI_LAB_DIR")
+# shellcheck source=tests/pi/lib.sh
+. "$HERE/lib.sh"
+
+# ---- Scripts of the model -----------------------------------------------------------------------------------------
+
+# bash_call ID COMMAND: one call as JSON.
+bash_call() { jq -nc --arg id "$1" --arg command "$2" '{id: $id, name: "bash", arguments: {command: $command}}'; }
+# says TEXT [CALL...]: a step that says TEXT and makes these calls.
+says() {
+  local text=$1
+  shift
+  printf '%s\n' "$@" | jq -sc --arg text "$text" '{text: $text} + if length > 0 then {calls: .} else {} end'
+}
+holds() { printf '%s' "$2" | jq -c --arg at "$1" '. + {hold: $at}'; } # holds AT STEP
+script() { printf '%s\n' "$@" | jq -sc .; }
+
+FAST='echo fast >>effects; echo fast-result'
+# Announces itself, goes on when the test lets it, survives its agent.
+SLOW='echo begin >>effects; until [ -e go ] || [ -e stop ]; do sleep 0.02; done; echo end >>effects; echo slow-result'
+
+slow_runs() { [ "$(effects begin)" = 1 ]; }
+slow_ended() { [ "$(effects end)" = 1 ]; }
+let_slow_end() { # the shell of a killed Pi lives on: that is why the outcome is unknown
+  touch "$E/work/go"
+  until_true "the surviving shell ends" slow_ended
+}
+
+# ---- Scenarios ----------------------------------------------------------------------------------------------------
+
+# No crash: what is journaled, in which order.
+scenario_plain() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call c1 "$FAST")" "$(bash_call c2 'echo two')")" "$(says 'Final.')")"
+  same "the answer" "Final." "$(pi 'do it')"
+  local order='admitted attempt entry claimed claimed result result entry entry entry settled'
+  same "records, without the entries before the first model message" "$order" \
+    "$(records 'select(.kind != "opened" and ((.kind == "entry" and (.entry.type != "message" or ([.entry.message.role] | inside(["system", "user"])))) | not)) | .kind' | tr -d '"' | tr '\n' ' ' | sed 's/ $//')"
+  same "entries in the journal" "$(grep -vc '"type":"session"' "$(session_file)")" "$(count_records '.kind == "entry" and .entry.type != "session"')"
+  same "the bytes of the entries" "" "$(comm -13 <(records 'select(.kind == "entry") | .entry' | jq -cS . | sort) <(grep -v '"type":"session"' "$(session_file)" | jq -cS . | sort))"
+  sound 'Final.'
+}
+
+# Killed while the model streams its first answer.
+scenario_first_stream() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(holds text "$(says 'I will now')")" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the model streams" is_held
+  pi_kill
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user,assistant,user "$(roles)"
+  sound 'Earlier answer.' 'Final.'
+}
+
+# Killed in a parallel batch: one call finished, one runs and has had an effect already.
+scenario_parallel_tools() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Two calls.' "$(bash_call fast "$FAST")" "$(bash_call slow "$SLOW")")" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the fast result is journaled" has_record '.kind == "result"'
+  until_true "the slow call runs" slow_runs
+  pi_kill
+  same "results that reached Pi's own file" 0 "$(grep -c toolResult "$(session_file)" || true)"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  same "what the model was sent" system,user,assistant,user,assistant,tool,tool "$(roles)"
+  same "the finished result" fast-result "$(told fast)"
+  says_unknown slow
+  same "isError of the unknown one" true "$(is_error slow)"
+  same "isError of the finished one" false "$(is_error fast)"
+  same "effects" "1 1 1" "$(effects fast) $(effects begin) $(effects end)"
+  sound 'Earlier answer.' 'Two calls.' 'Final.'
+}
+
+# Killed while the model streams its second answer: the call is finished and stays so.
+scenario_second_stream() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
+  pi_start 'the question'
+  until_true "the model streams its second answer" is_held
+  pi_kill
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user,assistant,tool "$(roles)"
+  same "the result" fast-result "$(told fast)"
+  same "effects" 1 "$(effects fast)"
+  sound 'One call.' 'Final.'
+}
+
+# Killed while a call runs that the policy calls safe. Pi cannot run it again, so the model is told, and may ask again.
+scenario_safe_call() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(says 'Again.' "$(bash_call again 'echo fast >>effects; echo "ticket: ${TURNKEEP_TICKET-none}"')")" "$(says 'Final.')")"
+  set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"safe"}]}'
+  pi_start 'the question'
+  until_true "the call runs" slow_runs
+  pi_kill
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  says_unknown slow
+  same "isError" true "$(is_error slow)"
+  same "the ticket that a tool sees" "ticket: none" "$(told again)"
+  same "times told" "1 1" "$(times_told slow) $(times_told again)"
+  same "effects" "1 1" "$(effects begin) $(effects fast)"
+  sound 'One call.' 'Again.' 'Final.'
+}
+
+# Killed before the claim of a call: it never ran, and the model is told so. The first of the batch is claimed, and
+# whether it started is not known to the journal.
+scenario_before_claim() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call first "$FAST")" "$(bash_call second "$FAST")")" "$(says 'Final.')")"
+  fault before 'claim#2'
+  pi_start 'the question'
+  until_true "the second claim is about to be made" test -s "$E/fault/hanging"
+  pi_kill
+  same "claims" 1 "$(count_records '.kind == "claimed"')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  says_unknown first
+  says_not_run second
+  same "isError" "true true" "$(is_error first) $(is_error second)"
+  same "effects" "" "$(effects fast)"
+  sound 'Two calls.' 'Final.'
+}
+
+# A new session, killed behind the admission: Pi has not written its file, and recover creates it.
+scenario_no_file_yet() {
+  open_scenario "$(script "$(says 'Final.')")"
+  fault after admit
+  pi_start 'the question'
+  until_true "the turn is admitted" test -s "$E/fault/hanging"
+  pi_kill
+  same "session files" "" "$(session_file)"
+  same "requests" 0 "$(requests)"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user "$(roles)"
+  sound 'Final.'
+}
+
+# The same, recovered inside a Pi that has another session open: the command takes the session's name.
+scenario_no_file_yet_inside() {
+  open_scenario "$(script "$(says 'Final.')")"
+  fault after admit
+  pi_start 'the question'
+  until_true "the turn is admitted" test -s "$E/fault/hanging"
+  pi_kill
+  same "the answer" "Final." "$(TURNKEEP_PI_SESSION=other pi '/turnkeep-continue lab')"
+  same "what the model was sent" system,user "$(roles)"
+  sound 'Final.'
+}
+
+# Killed between Pi's write of the user message and the first hook behind it: recover journals it from Pi's file.
+scenario_before_first_entry() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  fault before entry
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the entry is about to be journaled" test -s "$E/fault/hanging"
+  pi_kill
+  same "the question in Pi's file" 1 "$(grep -c 'the question' "$(session_file)")"
+  same "entries in the journal that hold it" 0 "$(count_records '.kind == "entry" and (.entry | tostring | contains("the question"))')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user,assistant,user "$(roles)"
+  sound 'Earlier answer.' 'Final.'
+}
+
+# Two crashes in a row; the second one in the attempt that the first recover began. Both batches use the same call id.
+scenario_two_crashes() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call same "$SLOW")")" "$(says 'Another.' "$(bash_call same "$FAST")")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
+  pi_start 'the question'
+  until_true "the call runs" slow_runs
+  pi_kill
+  pi_start --session "$(session_file)" /turnkeep-continue
+  until_true "the model streams its third answer" is_held
+  pi_kill
+  let_slow_end
+  same "the answer" "Final." "$(continue_inside)"
+  same "what the model was sent" system,user,assistant,tool,assistant,tool "$(roles)"
+  same "effects" "1 1 1" "$(effects begin) $(effects end) $(effects fast)"
+  same "attempts" 3 "$(count_records '.kind == "attempt"')"
+  same "turns" 1 "$(count_records '.kind == "admitted"')"
+  [[ $(told same) =~ [Uu]nknown.*fast-result ]] || fail "the two results are not told in order: $(told same)"
+  sound 'One call.' 'Another.' 'Final.'
+}
+
+# recover inside Pi by the command; a busy session, and one with nothing to do, are told as such.
+scenario_inside() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call fast "$FAST")" "$(bash_call slow "$SLOW")")" "$(says 'Final.')")"
+  pi_start 'the question'
+  until_true "the fast result is journaled" has_record '.kind == "result"'
+  until_true "the slow call runs" slow_runs
+  local rc=0
+  pi --session "$(session_file)" /turnkeep-continue >"$E/busy.out" || rc=$?
+  same "exit while its Pi lives" 4 $rc
+  rc=0
+  pi --session "$(session_file)" 'another prompt' >"$E/refused.out" || rc=$?
+  same "exit of a prompt beside an open turn" 4 $rc
+  same "it in Pi's file" 0 "$(grep -c 'another prompt' "$(session_file)" || true)"
+  pi_kill
+  same "the answer" "Final." "$(continue_inside)"
+  let_slow_end
+  same "what the model was sent" system,user,assistant,tool,tool "$(roles)"
+  same "the finished result" fast-result "$(told fast)"
+  says_unknown slow
+  same "effects" "1 1 1" "$(effects fast) $(effects begin) $(effects end)"
+  rc=0
+  continue_inside >"$E/again.out" || rc=$?
+  same "exit with nothing to continue" 10 $rc
+  same "requests" 2 "$(requests)"
+  sound 'Two calls.' 'Final.'
+}
+
+# Killed behind the final answer and before its settlement: nothing is asked of the model again.
+scenario_before_settle() {
+  open_scenario "$(script "$(says 'Final.')")"
+  fault before settle
+  pi_start 'the question'
+  until_true "the turn is about to be settled" test -s "$E/fault/hanging"
+  pi_kill
+  continue_inside >"$E/continued.out"
+  same "requests" 1 "$(requests)"
+  same "settlements" 1 "$(count_records '.kind == "settled" and .status == "completed"')"
+  sound 'Final.'
+}
+
+# Killed behind a compaction inside the turn: what the compaction kept is still found on the new branch.
+scenario_compacted() {
+  open_scenario "$(script "$(says "$(printf 'Earlier answer, long enough to be summed up. %.0s' $(seq 200))")" \
+    "$(says 'Call one.' "$(bash_call one "$FAST")" | jq -c '. + {tokens: 127900}')" "$(says 'A summary.')" \
+    "$(says 'Call two.' "$(bash_call two "$SLOW")")" "$(says 'Final.')")" '{"compaction": {"keepRecentTokens": 20}}'
+  pi 'earlier question' >"$E/pi.out"
+  pi_start --session "$(session_file)" 'the question'
+  until_true "the second call runs" slow_runs
+  pi_kill
+  same "compactions inside the turn" 1 "$(count_records '.entry.type == "compaction"')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  same "what the model was sent" system,user,user,assistant,tool,assistant,tool "$(roles)"
+  same "the result from before the compaction" fast-result "$(told one)"
+  says_unknown two
+  sound 'Call one.' 'Call two.' 'Final.'
+}
+
+# A tool that calls tools: its calls are claimed and answered under it. Killed while the second one runs.
+scenario_nested() {
+  open_scenario "$(script "$(jq -nc --arg fast "$FAST" --arg slow "$SLOW" '{text: "One call.", calls: [{id: "outer", name: "twice", arguments: {commands: [$fast, $slow]}}]}')" "$(says 'Final.')")"
+  MORE=(-e "$HERE/nested.ts")
+  pi_start 'the question'
+  until_true "the slow call runs" slow_runs
+  pi_kill
+  same "claims" 3 "$(count_records '.kind == "claimed"')"
+  same "results" 1 "$(count_records '.kind == "result"')"
+  recover_outside
+  same "the answer" "Final." "$(continue_outside)"
+  let_slow_end
+  same "what the model was sent" system,user,assistant,tool "$(roles)"
+  says_unknown outer
+  same "effects" "1 1" "$(effects fast) $(effects begin)"
+  sound 'One call.' 'Final.'
+}
+
+# A message that was typed while the turn ran is part of it. Pi takes such messages in rpc mode only (and on a terminal).
+scenario_steered() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
+  rpc_start
+  rpc '{"type":"prompt","message":"the question"}'
+  until_true "the call runs" slow_runs
+  rpc '{"type":"steer","message":"and be brief"}'
+  until_true "the message is queued" grep -q 'and be brief' "$E/pi.out"
+  touch "$E/work/go"
+  until_true "the model streams its second answer" is_held
+  pi_kill
+  same "steered" 1 "$(count_records '.kind == "steered"')"
+  same "the answer" "Final." "$(continue_inside)"
+  same "what the model was sent" system,user,assistant,tool,user "$(roles)"
+  same "effects" "1 1" "$(effects begin) $(effects end)"
+  sound 'One call.' 'Final.'
+}
+
+# SIGTERM is not a crash: Pi stops its tools, says that it was aborted, and the turn is settled as cancelled.
+scenario_terminated() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call slow "$SLOW")")")"
+  pi_start 'the question'
+  until_true "the call runs" slow_runs
+  kill -TERM "$PI"
+  wait "$PI" || true
+  PI=
+  same "settlements" 1 "$(count_records '.kind == "settled" and .status == "cancelled"')"
+  same "results" 1 "$(count_records '.kind == "result"')"
+  same "requests" 1 "$(requests)"
+  turnkeep verify --with-tree lab >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
+}
+
+# Two calls of one message with one id, here an empty one: their ends could not be told apart, so the second does not run.
+scenario_twin_ids() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call '' "$FAST")" "$(bash_call '' "$FAST")")")"
+  pi 'the question' >"$E/pi.out" || true # the model refuses to go on from there
+  same "effects" 1 "$(effects fast)"
+  same "answers" "not_run result" "$(records 'select(.kind == "result" or .kind == "not_run") | .kind' | tr -d '"' | tr '\n' ' ' | sed 's/ $//')"
+  same "settlements" 1 "$(count_records '.kind == "settled" and .status == "failed"')"
+}
+
+# A tool that does not exist and arguments that do not fit: answered as not run, and the turn goes on.
+scenario_unknown_tool() {
+  open_scenario "$(script "$(jq -nc '{text: "Two calls.", calls: [{id: "none", name: "nosuchtool", arguments: {}}, {id: "bad", name: "bash", arguments: {cmd: "x"}}]}')" "$(says 'Final.')")"
+  same "the answer" "Final." "$(pi 'the question')"
+  same "answers" 2 "$(count_records '.kind == "not_run"')"
+  same "claims" 0 "$(count_records '.kind == "claimed"')"
+  sound 'Two calls.' 'Final.'
+}
+
+# A message that was cut off at the token limit: Pi runs none of its calls, nor does the journal let it.
+scenario_cut_off() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call cut "$FAST")" | jq -c '. + {finish: "length"}')" "$(says 'Final.')")"
+  same "the answer" "Final." "$(pi 'the question')"
+  same "answers" 1 "$(count_records '.kind == "not_run" and .why == "cut_off"')"
+  same "effects" "" "$(effects fast)"
+  sound 'One call.' 'Final.'
+}
+
+# The policy wants a person's approval: the tool does not run, the model is told, the turn goes on.
+scenario_approval() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call asks "$FAST")")" "$(says 'Final.')")"
+  set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"never","approval":"required"}]}'
+  same "the answer" "Final." "$(pi 'the question')"
+  same "effects" "" "$(effects fast)"
+  same "claims" 0 "$(count_records '.kind == "claimed"')"
+  [[ $(told asks) == *"exited 11"* ]] || fail "the model was not told why: $(told asks)"
+  sound 'One call.' 'Final.'
+}
+
+# Pi tries a failed request again: that is the same run, so the same turn and attempt. Then one that it gives up.
+scenario_retried() {
+  open_scenario '[{"status": 500}, {"text": "Final."}, {"status": 400}]' '{"retry": {"enabled": true, "maxRetries": 2, "baseDelayMs": 1}}'
+  same "the answer" "Final." "$(pi 'the question')"
+  same "turns and attempts" "1 1" "$(count_records '.kind == "admitted"') $(count_records '.kind == "attempt"')"
+  sound 'Final.'
+  local rc=0
+  pi --session "$(session_file)" 'another question' >"$E/pi.out" || rc=$?
+  same "exit" 1 $rc
+  same "settlements" "1 1" "$(count_records '.kind == "settled" and .status == "completed"') $(count_records '.kind == "settled" and .status == "failed"')"
+}
+
+# A delivery key: the same prompt under it is not answered twice, and the reply is there for whoever publishes it.
+scenario_delivery() {
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Final.')")"
+  pi 'earlier question' >"$E/pi.out"
+  TURNKEEP_DELIVERY=msg-1 pi --session "$(session_file)" 'the question' >"$E/pi.out"
+  local rc=0 before
+  before=$(sha256sum <"$(session_file)")
+  TURNKEEP_DELIVERY=msg-1 pi --session "$(session_file)" 'the question' >"$E/pi.out" || rc=$?
+  same "exit of the repeat" 10 $rc
+  same "requests" 2 "$(requests)"
+  same "Pi's file" "$before" "$(sha256sum <"$(session_file)")"
+  same "what is left to do" deliver "$(turnkeep inspect lab --next)"
+  turnkeep recover lab -- "$REAL_TURNKEEP" step deliver -- tee "$E/published"
+  same "what was published" "Final." "$(cat "$E/published")"
+  sound 'Earlier answer.' 'Final.'
+}
+
+# fails_closed FAULT REQUESTS EFFECTS LEFT: the journal fails at one point. Pi ends with an error, and no more happened
+# than REQUESTS and EFFECTS say. Then the journal works again: LEFT is `again` (the turn goes on) or `nothing` (there is none).
+fails_closed() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(says 'Final.')" "$(says 'Final.')")"
+  local rc=0
+  fault "$1"
+  pi 'the question' >"$E/pi.out" || rc=$?
+  [ $rc -ne 0 ] || fail "Pi ended with 0"
+  grep -q 'injected failure' "$E/pi.err" || fail "the failure was not shown: $(cat "$E/pi.err")"
+  same "requests" "$2" "$(requests)"
+  same "effects" "$3" "$(effects fast)"
+  no_fault
+  case $4 in
+    again) continue_inside >"$E/continued.out" || fail "continuing exited $?" ;;
+    nothing) pi 'the question' >"$E/pi.out" || fail "the next prompt exited $?" ;;
+  esac
+  sound 'Final.'
+}
+scenario_fails_at_input() { fails_closed 'fail inspect' 0 '' nothing; same "session files" 1 "$(find "$E/sessions" -name '*.jsonl' | wc -l)"; }
+scenario_fails_at_admit() {
+  open_scenario "$(script "$(says 'Final.')")"
+  local rc=0
+  fault fail admit
+  pi 'the question' >"$E/pi.out" || rc=$?
+  [ $rc -ne 0 ] || fail "Pi ended with 0"
+  grep -q 'injected failure at admit' "$E/pi.err" || fail "the failure was not shown"
+  same "requests" 0 "$(requests)"
+}
+scenario_fails_at_entry() { fails_closed 'fail entry' 0 '' again; same "effects" 1 "$(effects fast)"; }
+scenario_fails_at_intent() { fails_closed 'fail entry#2' 1 '' again; same "effects" "" "$(effects fast)"; says_not_run fast; }
+scenario_fails_at_claim() { fails_closed 'fail claim' 1 '' again; same "effects" "" "$(effects fast)"; }
+scenario_fails_at_result() { fails_closed 'fail result' 1 1 again; same "effects" 1 "$(effects fast)"; }
+scenario_fails_at_settle() { fails_closed 'fail settle' 2 1 again; same "requests" 2 "$(requests)"; }
+
+# The journal fails and works again while one and the same Pi lives: the command goes on in it, under the owner that it is.
+scenario_continues_itself() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(says 'Final.')")"
+  rpc_start
+  fault fail claim
+  rpc '{"type":"prompt","message":"the question"}'
+  until_true "the run is stopped" grep -q '"type":"agent_settled"' "$E/pi.out"
+  same "effects" "" "$(effects fast)"
+  no_fault
+  rpc '{"type":"prompt","message":"/turnkeep-continue"}'
+  until_true "the turn is settled" has_record '.kind == "settled"'
+  rpc_end
+  says_not_run fast
+  same "effects" "" "$(effects fast)"
+  same "turns" 1 "$(count_records '.kind == "admitted"')"
+  sound 'One call.' 'Final.'
+}
+
+# ---- Running them -------------------------------------------------------------------------------------------------
+
+if [ $# -eq 0 ]; then
+  # In the order of this file, not of the alphabet.
+  mapfile -t names < <(grep -o '^scenario_[a-z_]*()' "${BASH_SOURCE[0]}" | sed 's/^scenario_//; s/()$//')
+else
+  names=("$@")
+fi
+passed=0
+failed=0
+for name in "${names[@]}"; do
+  E=$OUT/$name
+  rm -rf "$E"
+  mkdir -p "$E"
+  set +e
+  (
+    set -eE
+    trap 'echo "line $LINENO: exit $?: $BASH_COMMAND" >&2' ERR
+    trap close_scenario EXIT
+    "scenario_$name"
+  ) >"$E/log" 2>&1
+  rc=$?
+  set -e
+  if [ $rc -eq 0 ]; then
+    passed=$((passed + 1))
+    echo "ok $name"
+  else
+    failed=$((failed + 1))
+    echo "not ok $name ($E)"
+    for file in log pi.err verify.out; do
+      if [ -s "$E/$file" ]; then sed "s/^/    $file: /" "$E/$file" | tail -n 15; fi
+    done
+    if [ -s "$E/root/sessions/lab.jsonl" ]; then
+      echo "    journal: $(jq -r '.kind + (if .kind == "entry" then ":" + (.entry.message.role // .entry.type) elif .ref then ":" + .ref else "" end)' "$E/root/sessions/lab.jsonl" | tr '\n' ' ')"
+    fi
+  fi
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
