@@ -54,6 +54,12 @@ pub struct Status {
     /// What a recovery decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decisions: Option<Vec<DecidedNow>>,
+    /// The records that a recovery would write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records: Option<Vec<Raw>>,
+    /// The lines that it would write onto the session tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<Vec<Raw>>,
 }
 
 /// What comes next.
@@ -219,6 +225,8 @@ pub fn of(
         notes: notes(turn, now),
         receipt: None,
         decisions: None,
+        records: None,
+        entries: None,
     }
 }
 

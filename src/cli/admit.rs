@@ -1,10 +1,400 @@
-//! `turnkeep admit`
+//! `turnkeep admit`: a turn is accepted once, with the session file and leaf that it answers on.
+//!
+//! The delivery key is looked at first. Everything that can refuse has refused before the first byte is written.
 
-use super::args::AdmitArgs;
-use super::context::Context;
+use super::args::{AdmitArgs, Mode, WhenBusy};
+use super::become_cmd;
+use super::context::{Context, WithCmd, fresh_id, json_option, milliseconds, read_file};
+use super::desk::{self, Desk, Repeated};
 use super::error::{Exit, Failure};
+use super::recover::{self, Recovery};
+use crate::journal::Journal;
+use crate::json::{Raw, View};
+use crate::record::{
+    Admitted, AdmittedTree, Attempt, Cause, Entry, Hash, Kind, Owner, Steered, TreeMode, TurnId,
+};
+use crate::tree::{self, Leaf, Tree, Writable};
+use crate::treefile;
+use crate::turn::next::Asker;
+use crate::turn::{Retain, Session, Turn};
+use std::path::Path;
 
 /// Runs the command.
-pub fn run(_context: &Context, _args: AdmitArgs) -> Result<Exit, Failure> {
-    Err(Failure::usage("unfinished", "not there yet"))
+pub fn run(context: &Context, args: AdmitArgs) -> Result<Exit, Failure> {
+    let with_cmd = WithCmd::of(&args.cmd);
+    let owner = context.owner(&args.owner, with_cmd)?;
+    become_cmd::check(&args.cmd)?;
+    let input = input(args.text.as_deref(), args.input.as_deref())?;
+    let meta = args.meta.as_deref().map(|meta| json_option("--meta", meta)).transpose()?;
+    let wanted = args.turn.as_deref().map(|turn| turn.parse::<TurnId>()).transpose();
+    let wanted = wanted.map_err(|why| Failure::usage("bad_turn_id", why))?;
+    check_key(args.delivery.as_deref())?;
+    let tree = args.tree.as_deref().map(|path| AdmissionTree::read(context, path, &args)).transpose()?;
+    context.arm()?;
+    let signal = || context.signal();
+    let journal = Journal::open_or_create(context.setting(&signal), &args.session)?;
+    let desk = Desk::new(context, journal);
+    let admission = Admission { context, args: &args, owner, with_cmd, input, meta, wanted, tree };
+    match admission.decide(desk)? {
+        Came::Fresh { turn, ticket } => admission.hand_over(&turn, &ticket),
+        Came::Resume(turn) => recover::recover(context, &Recovery::resuming(&args, turn)),
+        Came::Answered(exit) => Ok(exit),
+    }
+}
+
+/// The input that text, a file or stdin gives; nothing is no input.
+pub fn input(text: Option<&str>, file: Option<&Path>) -> Result<Raw, Failure> {
+    let input = match (text, file) {
+        (Some(text), _) => Some((text.to_owned(), true)),
+        (None, Some(file)) => Some((read_file(file)?, false)),
+        (None, None) => None,
+    };
+    let Some((text, plain)) = input.filter(|(text, _)| !text.trim().is_empty()) else {
+        return Err(Failure::usage("no_input", "there is no input: give --text TEXT or --input FILE|-")
+            .hint("stdin is read for `-` only; nothing was written"));
+    };
+    if plain {
+        return Ok(Raw::text(&text));
+    }
+    // A JSON string is the one spelling of a text that nothing can mistake.
+    match View::of(&text) {
+        View::String(_) => Ok(Raw::parse(&text)?),
+        _ => Ok(Raw::structured_or_text(&text)?),
+    }
+}
+
+/// A delivery key names a reply for the outside world.
+pub fn check_key(key: Option<&str>) -> Result<(), Failure> {
+    match key {
+        Some(key) if key.is_empty() || key.chars().any(char::is_control) => Err(Failure::usage(
+            "bad_delivery_key",
+            "a delivery key is not empty and has no control characters",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What came of an admission.
+enum Came {
+    /// The turn has its first attempt.
+    Fresh { turn: TurnId, ticket: String },
+    /// It was admitted before and is gone on with.
+    Resume(TurnId),
+    /// There is nothing to start; the answer is given.
+    Answered(Exit),
+}
+
+struct Admission<'a> {
+    context: &'a Context,
+    args: &'a AdmitArgs,
+    owner: Option<Owner>,
+    with_cmd: WithCmd,
+    input: Raw,
+    meta: Option<Raw>,
+    wanted: Option<TurnId>,
+    tree: Option<AdmissionTree>,
+}
+
+impl Admission<'_> {
+    fn decide(&self, mut desk: Desk<'_>) -> Result<Came, Failure> {
+        if let Some(turn) = self.known(&mut desk)? {
+            return self.again(desk, &turn);
+        }
+        if let Some(open) = desk.journal.session().and_then(Session::open).map(|turn| turn.id.clone()) {
+            return self.busy(desk, &open);
+        }
+        let turn = match &self.wanted {
+            Some(turn) => turn.clone(),
+            None => fresh_id().parse().map_err(|why| Failure::new(Exit::Unexpected, "unexpected", why))?,
+        };
+        let mut kinds = vec![self.admitted(&turn).into(), self.attempt(&turn).into()];
+        kinds.extend(self.header_entry(&turn).map(Kind::from));
+        self.context.check_parent(&self.args.owner, self.with_cmd, self.owner.as_ref())?;
+        self.begin(desk, &turn, kinds)
+    }
+
+    /// The turn that was admitted before under the same key or id; other input under it is a conflict.
+    fn known(&self, desk: &mut Desk<'_>) -> Result<Option<TurnId>, Failure> {
+        if desk.journal.session().is_none() || (self.args.delivery.is_none() && self.wanted.is_none()) {
+            return Ok(None);
+        }
+        let loaded = desk.journal.load_all(Retain::All)?;
+        let Some(session) = loaded.session else { return Ok(None) };
+        let by_key = self.args.delivery.as_deref().and_then(|key| session.turn_of_key(key));
+        let by_id = self.wanted.as_ref().filter(|turn| session.knows(turn));
+        let id = match (by_key, by_id) {
+            (Some(by_key), Some(by_id)) if by_key != by_id => {
+                return Err(Failure::conflict(
+                    "other_turn",
+                    format!("the delivery key belongs to turn {by_key}, --turn names {by_id}"),
+                ));
+            }
+            (Some(by_key), None) if self.wanted.is_some() => {
+                return Err(Failure::conflict(
+                    "other_turn",
+                    format!("the delivery key belongs to turn {by_key}"),
+                ));
+            }
+            (by_key, by_id) => by_key.or(by_id),
+        };
+        let Some(turn) = id.and_then(|id| session.turn(id)) else { return Ok(None) };
+        let steered = self
+            .args
+            .delivery
+            .as_deref()
+            .and_then(|key| turn.steered.iter().find(|steered| steered.delivery.as_deref() == Some(key)));
+        let digest = steered.map_or(turn.input_sha256.as_str().to_owned(), |steered| steered.input.sha256());
+        if digest != self.input.sha256() {
+            return Err(Failure::conflict(
+                "other_input",
+                format!("turn {} was admitted under the same key with another input", turn.id),
+            )
+            .with("turn", &turn.id)
+            .hint("a delivery key names one input for ever; use a fresh key for a new one"));
+        }
+        if by_key.is_none() && self.args.delivery.is_some() && turn.delivery_key != self.args.delivery {
+            return Err(Failure::conflict(
+                "other_key",
+                format!("turn {} was admitted under another delivery key", turn.id),
+            ));
+        }
+        Ok(Some(turn.id.clone()))
+    }
+
+    /// The same admission once more.
+    fn again(&self, mut desk: Desk<'_>, id: &TurnId) -> Result<Came, Failure> {
+        if desk.turn(id).is_some_and(|turn| turn.attempts.is_empty()) {
+            // It was killed between its two records, so nobody ever had a ticket.
+            self.context.check_parent(&self.args.owner, self.with_cmd, self.owner.as_ref())?;
+            let kinds = vec![self.attempt(id).into()];
+            return self.begin(desk, id, kinds);
+        }
+        if self.args.resume && desk.turn(id).is_some() {
+            return Ok(Came::Resume(id.clone()));
+        }
+        let loaded = desk.journal.load_all(Retain::All)?;
+        let session =
+            loaded.session.ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "no session"))?;
+        let turn = session.turn(id);
+        let status = desk::status_of(self.context, &session, turn, &loaded.history, &desk.at, Asker::Other);
+        self.context.out.note(&format!(
+            "turn {id} was admitted before and is {}; next: {}",
+            status.state.unwrap_or("unknown"),
+            status.next.r#do
+        ));
+        if self.context.out.json {
+            self.context.out.document(&status)?;
+        } else if let Some(reply) = &status.reply {
+            self.context.out.line(&crate::message::text_of(reply))?;
+        }
+        Ok(Came::Answered(Exit::AlreadyDone))
+    }
+
+    /// Another turn is open: refuse, or join it.
+    fn busy(&self, mut desk: Desk<'_>, open: &TurnId) -> Result<Came, Failure> {
+        let turn = desk.turn(open).cloned();
+        let calls = turn.iter().flat_map(Turn::open_calls);
+        let waiting: Vec<String> = calls
+            .map(|call| format!("{} {} {}", call.r#ref, call.tool, crate::status::call_state(call)))
+            .collect();
+        let cancelled = turn.as_ref().is_some_and(|turn| turn.cancelled.is_some());
+        if self.args.when_busy == WhenBusy::Reject || cancelled {
+            let calls = if waiting.is_empty() { String::new() } else { format!(" ({})", waiting.join(", ")) };
+            return Err(Failure::new(Exit::Busy, "turn_open", format!("turn {open} is open{calls}"))
+                .with("turn", open)
+                .hint("step it, settle it or recover it first; `--when-busy steer` lets the input join it"));
+        }
+        let steered = Steered {
+            turn: open.clone(),
+            delivery: self.args.delivery.clone(),
+            input: self.input.clone(),
+            input_sha256: digest(&self.input),
+        };
+        let receipt = desk.step(open, vec![steered.into()])?;
+        if self.context.out.json {
+            let mut status = desk.status(Some(open), Asker::Other)?;
+            status.receipt = Some(receipt);
+            self.context.out.document(&status)?;
+        } else {
+            self.context.out.document(&receipt)?;
+        }
+        Ok(Came::Answered(Exit::Done))
+    }
+
+    /// Records the beginning of a turn, and in `append` mode writes its input onto the tree.
+    fn begin(&self, mut desk: Desk<'_>, turn: &TurnId, kinds: Vec<Kind>) -> Result<Came, Failure> {
+        if let Some(tree) = &self.tree {
+            tree.sync(self.context)?;
+        }
+        let marks = desk.record(kinds)?;
+        desk.update_tree(turn);
+        let status = desk.status(Some(turn), Asker::Owner)?;
+        let ticket = desk.turn(turn).map(|turn| crate::status::ticket(&self.args.session, turn));
+        let ticket =
+            ticket.ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "the turn is gone"))?;
+        for note in &status.notes {
+            self.context.out.note(note);
+        }
+        if self.with_cmd == WithCmd::No {
+            if self.context.out.json {
+                let receipt = marks.last().map(|mark| desk::receipt(mark, Repeated::No));
+                self.context.out.document(&crate::status::Status {
+                    ticket: Some(ticket.clone()),
+                    receipt,
+                    ..status
+                })?;
+            } else {
+                self.context.out.line(&ticket)?;
+            }
+        }
+        Ok(Came::Fresh { turn: turn.clone(), ticket })
+    }
+
+    fn hand_over(&self, _turn: &TurnId, ticket: &str) -> Result<Exit, Failure> {
+        match self.with_cmd {
+            WithCmd::No => Ok(Exit::Done),
+            WithCmd::Yes => Err(become_cmd::exec(self.context, &self.args.cmd, &self.args.session, ticket)),
+        }
+    }
+
+    fn admitted(&self, turn: &TurnId) -> Admitted {
+        Admitted {
+            turn: turn.clone(),
+            delivery: self.args.delivery.clone(),
+            input: self.input.clone(),
+            input_sha256: digest(&self.input),
+            tree: self.tree.as_ref().map(|tree| tree.admitted.clone()),
+            policy_sha256: self.context.policy.sha256().cloned(),
+            meta: self.meta.clone(),
+        }
+    }
+
+    fn attempt(&self, turn: &TurnId) -> Attempt {
+        Attempt {
+            turn: turn.clone(),
+            attempt: 1,
+            cause: Cause::Admit,
+            why: None,
+            owner: self.owner.clone(),
+            lease_ms: self.args.owner.lease.map(milliseconds),
+        }
+    }
+
+    fn header_entry(&self, turn: &TurnId) -> Option<Entry> {
+        let header = self.tree.as_ref()?.header.clone()?;
+        Some(Entry { turn: turn.clone(), attempt: 1, entry: header, calls: None })
+    }
+}
+
+/// The session file at admission.
+struct AdmissionTree {
+    admitted: AdmittedTree,
+    header: Option<Raw>,
+    exists: bool,
+}
+
+impl AdmissionTree {
+    fn read(context: &Context, path: &Path, args: &AdmitArgs) -> Result<Self, Failure> {
+        let path = std::path::absolute(path)
+            .map_err(|error| Failure::usage("bad_path", format!("{}: {error}", path.display())))?;
+        let spelled = path.to_str().ok_or_else(|| {
+            Failure::usage(
+                "bad_path",
+                format!("{} is not UTF-8, and a record has to name it", path.display()),
+            )
+        })?;
+        let tree = treefile::read(&context.storage, &path)?;
+        let mode = match args.tree_mode {
+            Mode::Branch => TreeMode::Branch,
+            Mode::Append => TreeMode::Append,
+        };
+        let header = args.tree_header.as_deref().map(header).transpose()?;
+        let exists = tree.tail != tree::Tail::Empty;
+        let mut admitted = AdmittedTree {
+            path: spelled.to_owned(),
+            format: "pi/3".to_owned(),
+            header_id: None,
+            leaf: None,
+            leaf_at: None,
+            bytes: tree.size,
+            mode,
+        };
+        if exists {
+            if let Some((id, offset)) = leaf(&tree, args.leaf.as_deref())? {
+                (admitted.leaf, admitted.leaf_at) = (Some(id), Some(offset));
+            }
+            tree::check_path(&tree, admitted.leaf.as_deref())?;
+            admitted.header_id = tree.header.as_ref().and_then(|header| header.id.clone());
+            if tree.needs_newline() {
+                context.out.note(&format!(
+                    "the last line of {spelled} has no newline; one is written before anything is appended"
+                ));
+            }
+            return Ok(Self { admitted, header: None, exists });
+        }
+        if let Some(leaf) = args.leaf.as_deref().filter(|leaf| *leaf != "root") {
+            return Err(no_leaf(leaf, "the session file does not exist yet"));
+        }
+        admitted.header_id =
+            header.as_ref().and_then(|header| header.view().object()).and_then(|header| header.string("id"));
+        Ok(Self { admitted, header, exists })
+    }
+
+    /// The leaf that the turn answers on must not vanish in a power cut.
+    fn sync(&self, context: &Context) -> Result<(), Failure> {
+        if self.exists {
+            Ok(treefile::sync(&context.storage, Path::new(&self.admitted.path))?)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The entry to admit on, and where its line begins.
+fn leaf(tree: &Tree, wanted: Option<&str>) -> Result<Option<(String, u64)>, Failure> {
+    // Version 1 has no ids, so the version is looked at before a leaf is looked for.
+    if let Writable::Older { version } | Writable::Newer { version } = tree.writable() {
+        let older = version < tree::VERSION;
+        let refusal = if older { tree::Refusal::Older { version } } else { tree::Refusal::Newer { version } };
+        return Err(refusal.into());
+    }
+    let place = |index: usize| tree.entries.get(index).map(|entry| (entry.id.to_string(), entry.offset));
+    match wanted {
+        Some("root") => Ok(None),
+        Some(id) => match tree.find(id) {
+            Some(index) => Ok(place(index)),
+            None => Err(no_leaf(id, "the session file has no such entry")),
+        },
+        None => match tree.leaf() {
+            Leaf::Entry(index) => Ok(place(index)),
+            Leaf::None => Ok(None),
+            Leaf::Undefined { line, why } => Err(Failure::new(
+                Exit::Damaged,
+                "tree_damaged",
+                format!("line {line}, the last of the session file, could not be a leaf: {why}"),
+            )
+            .hint("name the entry to admit on with --leaf")),
+        },
+    }
+}
+
+fn no_leaf(leaf: &str, why: &str) -> Failure {
+    Failure::new(Exit::NotFound, "no_leaf", format!("there is no entry {leaf:?}: {why}"))
+        .hint("`turnkeep verify ./FILE` shows the file's leaf; --leaf root admits on no entry")
+}
+
+fn header(text: &str) -> Result<Raw, Failure> {
+    let header = json_option("--tree-header", text)?;
+    let known = header.view().object().is_some_and(|object| {
+        object.string("type").as_deref() == Some("session") && object.get("version") == Some("3")
+    });
+    if known {
+        return Ok(header);
+    }
+    Err(Failure::usage("bad_header", "--tree-header is not the header of a Pi session file of version 3"))
+}
+
+/// The digest that a record carries.
+pub fn digest(raw: &Raw) -> Hash {
+    crate::chain::digest(raw.get().as_bytes())
 }

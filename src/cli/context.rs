@@ -11,7 +11,7 @@ use crate::paths::Root;
 use crate::policy::Policy;
 use crate::record::{At, Owner};
 use crate::storage::FileStorage;
-use crate::turn::decide::{Now, Sighting};
+use crate::turn::decide::Sighting;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -212,11 +212,6 @@ impl WithCmd {
     pub fn of(cmd: &[std::ffi::OsString]) -> Self {
         if cmd.is_empty() { Self::No } else { Self::Yes }
     }
-}
-
-/// Time, policy and processes for a decision.
-pub fn now<'a>(context: &'a Context, at: &At, look: &'a dyn Fn(&Owner) -> Sighting) -> Now<'a> {
-    Now { at: at.clone(), policy: &context.policy, look }
 }
 
 /// Reads what FILE or `-` names, as text; bytes that are not UTF-8 become U+FFFD.

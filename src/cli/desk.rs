@@ -46,7 +46,7 @@ impl<'a> Desk<'a> {
 
     /// A turn that is not closed.
     pub fn turn(&self, id: &TurnId) -> Option<&Turn> {
-        self.journal.session().and_then(|session| session.turn(id))
+        self.journal.session().and_then(|session| session.turn(id)).filter(|turn| !turn.is_closed())
     }
 
     /// Records some facts at once; they are durable when this returns.

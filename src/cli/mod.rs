@@ -4,6 +4,7 @@
 //! nothing prints but [`output`].
 
 mod admit;
+mod advice;
 mod args;
 mod become_cmd;
 mod context;
@@ -13,6 +14,7 @@ mod inspect;
 mod output;
 mod recover;
 mod select;
+mod spool;
 mod step;
 mod verify;
 

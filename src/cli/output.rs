@@ -51,6 +51,11 @@ impl Output {
         answered(stdout.write_all(bytes).and_then(|()| stdout.flush()))
     }
 
+    /// Shows bytes of a command on stderr.
+    pub fn stderr(&self, bytes: &[u8]) -> Result<(), Failure> {
+        answered(io::stderr().lock().write_all(bytes))
+    }
+
     /// Prints a document as one line.
     pub fn document(&self, document: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(document)

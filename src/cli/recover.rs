@@ -1,10 +1,420 @@
-//! `turnkeep recover`
+//! `turnkeep recover`: decide, bring the session tree up to date, take the turn over.
+//!
+//! The plan is made by the library and shown or carried out here, in this order: a torn tail, the records up to the
+//! branch, the branch, and last `recovered`; only then is there a ticket.
 
-use super::args::RecoverArgs;
-use super::context::Context;
+mod all;
+
+use super::args::{AdmitArgs, Onto, OwnerArgs, RecoverArgs};
+use super::become_cmd;
+use super::context::{Context, WithCmd, fresh_id, milliseconds};
+use super::desk::{self, Desk};
 use super::error::{Exit, Failure};
+use super::select;
+use crate::branch::{self, Extent};
+use crate::json::Raw;
+use crate::record::{Decision, Kind, Owner, TurnId, Unparked};
+use crate::recovery::{self, CloseCalls, Plan, Request, Surroundings, Verdict};
+use crate::status::{self, Status};
+use crate::tree::Tree;
+use crate::treefile;
+use crate::turn::decide::{self, Now, Sighting};
+use crate::turn::next::Asker;
+use crate::turn::{Call, Retain, Session, Turn};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What a recovery was asked for.
+#[derive(Debug, Clone)]
+pub struct Recovery<'a> {
+    session: String,
+    turn: Option<TurnId>,
+    owner: &'a OwnerArgs,
+    cmd: &'a [OsString],
+    force: Option<String>,
+    unpark: Option<(String, String)>,
+    calls: CloseCalls,
+    wait_result: Duration,
+    tree_file: Option<PathBuf>,
+    mode: Mode,
+}
+
+/// Whether a plan is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Carry,
+    Show,
+}
+
+impl<'a> Recovery<'a> {
+    /// A turn that was admitted before and is gone on with.
+    pub fn resuming(args: &'a AdmitArgs, turn: TurnId) -> Self {
+        Self {
+            session: args.session.clone(),
+            turn: Some(turn),
+            owner: &args.owner,
+            cmd: &args.cmd,
+            force: None,
+            unpark: None,
+            calls: CloseCalls::No,
+            wait_result: Duration::ZERO,
+            tree_file: None,
+            mode: Mode::Carry,
+        }
+    }
+
+    fn asked(context: &Context, args: &'a RecoverArgs) -> Result<Self, Failure> {
+        if args.salvage {
+            return Err(Failure::usage("not_yet", "--salvage is not there yet"));
+        }
+        if args.onto == Onto::Live {
+            return Err(Failure::usage("not_yet", "--onto live is not there yet"));
+        }
+        let why = || args.why.clone().unwrap_or_default();
+        let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
+        let (session, turn) = select::session_and_turn(args.session.as_deref().unwrap_or_default(), exists);
+        Ok(Self {
+            session,
+            turn,
+            owner: &args.owner,
+            cmd: &args.cmd,
+            force: args.force.then(why),
+            unpark: args.unpark.then(|| (args.by.clone().unwrap_or_default(), why())),
+            calls: if args.close_calls { CloseCalls::Yes } else { CloseCalls::No },
+            wait_result: Duration::from_secs_f64(args.wait_result.unwrap_or(0.0)),
+            tree_file: args.tree_file.clone(),
+            mode: if args.dry_run { Mode::Show } else { Mode::Carry },
+        })
+    }
+}
 
 /// Runs the command.
-pub fn run(_context: &Context, _args: RecoverArgs) -> Result<Exit, Failure> {
-    Err(Failure::usage("unfinished", "not there yet"))
+pub fn run(context: &Context, args: RecoverArgs) -> Result<Exit, Failure> {
+    become_cmd::check(&args.cmd)?;
+    if args.all {
+        return all::run(context, &args);
+    }
+    recover(context, &Recovery::asked(context, &args)?)
+}
+
+/// Recovers one turn.
+pub fn recover(context: &Context, recovery: &Recovery<'_>) -> Result<Exit, Failure> {
+    let with_cmd = WithCmd::of(recovery.cmd);
+    let owner = context.owner(recovery.owner, with_cmd)?;
+    context.arm()?;
+    let signal = || context.signal();
+    let deadline = Instant::now() + recovery.wait_result;
+    loop {
+        let journal = context.open(&recovery.session, &signal)?;
+        let mut desk = Desk::new(context, journal);
+        desk.tree_file.clone_from(&recovery.tree_file);
+        let mut run = Run { context, recovery, owner: owner.clone(), with_cmd, desk };
+        if Instant::now() < deadline && run.awaits_result() && context.signal().is_none() {
+            // The lock is given back, so that the result can be recorded.
+            drop(run);
+            std::thread::sleep(Duration::from_millis(20).min(deadline - Instant::now()));
+            continue;
+        }
+        return run.recover();
+    }
+}
+
+struct Run<'a, 'r> {
+    context: &'a Context,
+    recovery: &'r Recovery<'r>,
+    owner: Option<Owner>,
+    with_cmd: WithCmd,
+    desk: Desk<'a>,
+}
+
+impl Run<'_, '_> {
+    fn recover(&mut self) -> Result<Exit, Failure> {
+        let Some(id) = self.turn()? else { return self.nothing() };
+        if self.recovery.mode == Mode::Carry
+            && let Some((by, why)) = self.recovery.unpark.clone()
+        {
+            // A person's act: it stands, whatever follows.
+            let id = self.parked(&id)?;
+            self.desk.record(vec![Kind::from(Unparked { turn: id, why, by })])?;
+        }
+        let tree = self.tree(&id)?;
+        let prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
+        let context = self.context;
+        let look = |owner: &Owner| -> Sighting { context.look(owner) };
+        let unparked = self.recovery.mode == Mode::Carry;
+        let request = Request {
+            owner: self.owner.clone(),
+            lease_ms: self.recovery.owner.lease.map(milliseconds),
+            force: self.recovery.force.clone(),
+            calls: self.recovery.calls,
+            unpark: self.recovery.unpark.clone().filter(|_| !unparked),
+        };
+        let session = self.recovery.session.clone();
+        let output = |call: &Call| super::spool::output_so_far(context, &session, &id, call);
+        let around = Surroundings {
+            now: Now { at: self.desk.at.clone(), policy: &context.policy, look: &look },
+            tree: tree.as_ref(),
+            output_so_far: &output,
+        };
+        let plan = recovery::plan(prepared.draft.clone(), &id, &request, &around)?;
+        for note in &plan.notes {
+            self.context.out.note(note);
+        }
+        match self.recovery.mode {
+            Mode::Show => self.show(&id, &plan),
+            Mode::Carry => self.carry_out(&id, prepared, plan, tree.as_ref()),
+        }
+    }
+
+    /// The turn to recover; `None` where nothing is unclosed.
+    fn turn(&mut self) -> Result<Option<TurnId>, Failure> {
+        let context = self.context;
+        let look = |owner: &Owner| -> Sighting { context.look(owner) };
+        let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+        let Some(session) = self.desk.journal.session() else { return Ok(None) };
+        match &self.recovery.turn {
+            None => {
+                let parked = session.unclosed().find(|turn| turn.parked.is_some());
+                let found = match &self.recovery.unpark {
+                    Some(_) => parked.or_else(|| select::turn(session, &now)),
+                    None => select::turn(session, &now),
+                };
+                Ok(found.map(|turn| turn.id.clone()))
+            }
+            Some(id) if session.turn(id).is_some_and(|turn| !turn.is_closed()) => Ok(Some(id.clone())),
+            Some(id) => {
+                let id = id.clone();
+                let loaded = self.desk.journal.load_all(Retain::Unclosed)?;
+                if loaded.session.is_some_and(|session| session.knows(&id)) {
+                    return Ok(None);
+                }
+                Err(Failure::new(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
+                    .hint(format!("`turnkeep inspect {}` lists the turns", self.recovery.session)))
+            }
+        }
+    }
+
+    fn parked(&self, id: &TurnId) -> Result<TurnId, Failure> {
+        match self.desk.turn(id) {
+            Some(turn) if turn.parked.is_some() => Ok(id.clone()),
+            _ => Err(recovery::Refusal::NotParked(id.clone()).into()),
+        }
+    }
+
+    fn tree(&self, id: &TurnId) -> Result<Option<Tree>, Failure> {
+        let path = self.desk.turn(id).and_then(|turn| desk::tree_path(turn, self.desk.tree_file.as_deref()));
+        Ok(path.map(|path| treefile::read(&self.context.storage, &path)).transpose()?)
+    }
+
+    fn awaits_result(&self) -> bool {
+        let context = self.context;
+        let look = |owner: &Owner| -> Sighting { context.look(owner) };
+        let now = Now { at: context.at(), policy: &context.policy, look: &look };
+        let Some(session) = self.desk.journal.session() else { return false };
+        let named = self.recovery.turn.as_ref().and_then(|id| session.turn(id));
+        let turn = named.or_else(|| select::turn(session, &now));
+        turn.is_some_and(|turn| {
+            turn.open_calls().any(|call| decide::rule(turn, call, &now).decision == Decision::Await)
+        })
+    }
+
+    /// Nothing is unclosed: a torn tail is repaired and a branch that is behind completed, and CMD is not started.
+    fn nothing(&mut self) -> Result<Exit, Failure> {
+        let loaded = self.desk.journal.load_all(Retain::All)?;
+        let session = loaded.session.as_ref();
+        let wanted = self.recovery.turn.as_ref();
+        let newest = |session: &'_ Session| -> Option<TurnId> {
+            let of_name = wanted.and_then(|id| session.turn(id));
+            of_name.or_else(|| session.turns.last()).map(|turn| turn.id.clone())
+        };
+        let id = session.and_then(newest);
+        if self.recovery.mode == Mode::Carry {
+            let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
+            if session.is_some() {
+                self.desk.journal.write(&mut prepared)?;
+            }
+            if let (Some(session), Some(id)) = (session, &id) {
+                self.complete_branch(session, id, &loaded.history)?;
+            }
+        }
+        self.context.out.note("every turn is closed: there is nothing to recover");
+        if self.context.out.json {
+            let turn = session.zip(id.as_ref()).and_then(|(session, id)| session.turn(id));
+            if let Some(session) = session {
+                let status = desk::status_of(
+                    self.context,
+                    session,
+                    turn,
+                    &loaded.history,
+                    &self.desk.at,
+                    Asker::Other,
+                );
+                self.context.out.document(&Status { decisions: Some(Vec::new()), ..status })?;
+            }
+        }
+        Ok(Exit::AlreadyDone)
+    }
+
+    fn complete_branch(
+        &self,
+        session: &Session,
+        id: &TurnId,
+        history: &crate::draft::History,
+    ) -> Result<(), Failure> {
+        let Some(turn) = session.turn(id).filter(|turn| recovery::owns_tree(session, turn)) else {
+            return Ok(());
+        };
+        let Some(path) = desk::tree_path(turn, self.desk.tree_file.as_deref()) else { return Ok(()) };
+        let tree = treefile::read(&self.context.storage, &path)?;
+        let behind = recovery::branch_behind(session, turn, history, &tree)
+            .map_err(|trouble| Failure::from(recovery::Refusal::Branch(trouble)))?;
+        if !behind {
+            return Ok(());
+        }
+        if tree.tail == crate::tree::Tail::Empty && turn.tree.as_ref().is_some_and(|tree| tree.bytes > 0) {
+            return Err(recovery::Refusal::TreeMissing {
+                path: path.display().to_string(),
+                committed: turn.facts.len(),
+            }
+            .into());
+        }
+        desk::write_branch(self.context, session, turn, history, &tree, &path, Extent::Recover)
+    }
+
+    fn carry_out(
+        &mut self,
+        id: &TurnId,
+        mut prepared: crate::journal::Prepared,
+        plan: Plan,
+        tree: Option<&Tree>,
+    ) -> Result<Exit, Failure> {
+        self.context.check_parent(self.recovery.owner, self.with_cmd, self.owner.as_ref())?;
+        prepared.draft = plan.draft.clone();
+        self.desk.journal.write_part(&mut prepared, plan.before_branch)?;
+        if let (Some(branch), Some(tree)) = (&plan.branch, tree) {
+            self.write_branch(id, &plan, branch, tree)?;
+        }
+        self.desk.journal.write(&mut prepared)?;
+        self.remove_spools(id, &plan);
+        match &plan.verdict {
+            Verdict::Ready => self.hand_over(id, &plan),
+            Verdict::Waiting | Verdict::Parked(_) => self.wait(id, &plan),
+        }
+    }
+
+    fn write_branch(
+        &self,
+        id: &TurnId,
+        plan: &Plan,
+        branch: &branch::Plan,
+        tree: &Tree,
+    ) -> Result<(), Failure> {
+        let path = plan
+            .draft
+            .session
+            .turn(id)
+            .and_then(|turn| desk::tree_path(turn, self.desk.tree_file.as_deref()));
+        let Some(path) = path.filter(|_| !branch.write.is_empty()) else { return Ok(()) };
+        Ok(treefile::append(&self.context.storage, &path, tree, plan.header.as_ref(), &branch.write)?)
+    }
+
+    /// The output of a call that is settled stands in the journal now.
+    fn remove_spools(&self, id: &TurnId, plan: &Plan) {
+        for decided in plan.decisions.iter().filter(|decided| decided.decision == Decision::Interrupt) {
+            super::spool::remove(self.context, &self.recovery.session, id, decided.r#ref);
+        }
+    }
+
+    fn hand_over(&self, id: &TurnId, plan: &Plan) -> Result<Exit, Failure> {
+        let turn = plan.draft.session.turn(id);
+        let ticket = turn.map(|turn| status::ticket(&self.recovery.session, turn)).unwrap_or_default();
+        match self.with_cmd {
+            WithCmd::Yes => {
+                Err(become_cmd::exec(self.context, self.recovery.cmd, &self.recovery.session, &ticket))
+            }
+            WithCmd::No => {
+                let document = self.document(id, plan, Asker::Owner);
+                if self.context.out.json {
+                    self.context.out.document(&Status { ticket: Some(ticket), ..document })?;
+                } else {
+                    self.context.out.line(&ticket)?;
+                }
+                for decided in &plan.decisions {
+                    let what = turn.and_then(|turn| turn.call(decided.r#ref)).map(|call| call.tool.clone());
+                    self.context.out.note(&format!(
+                        "{} {}: {} ({})",
+                        decided.r#ref,
+                        what.unwrap_or_default(),
+                        decided.decision,
+                        decided.why
+                    ));
+                }
+                Ok(Exit::Done)
+            }
+        }
+    }
+
+    /// Somebody else has to act: who, and the command to type.
+    fn wait(&self, id: &TurnId, plan: &Plan) -> Result<Exit, Failure> {
+        let document = self.document(id, plan, Asker::Other);
+        self.context.out.note(&format!("waiting: next is {} ({})", document.next.r#do, document.next.why));
+        if let Some(command) = super::advice::command(&self.recovery.session, id, &document.next) {
+            self.context.out.note(&format!("type: {command}"));
+        }
+        if self.context.out.json {
+            self.context.out.document(&document)?;
+        }
+        Ok(Exit::Waiting)
+    }
+
+    fn document(&self, id: &TurnId, plan: &Plan, asker: Asker) -> Status {
+        let (session, history) = (&plan.draft.session, &plan.draft.history);
+        let turn = session.turn(id);
+        let mut status = desk::status_of(self.context, session, turn, history, &self.desk.at, asker);
+        status.notes.extend(plan.notes.iter().cloned());
+        status.decisions = turn.map(|turn| decisions(turn, plan));
+        status
+    }
+
+    /// Prints the plan with the exact records and entries.
+    fn show(&self, id: &TurnId, plan: &Plan) -> Result<Exit, Failure> {
+        let exit = match plan.verdict {
+            Verdict::Ready => Exit::Done,
+            Verdict::Waiting | Verdict::Parked(_) => Exit::Waiting,
+        };
+        let records: Vec<Raw> = plan
+            .draft
+            .bytes
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| Raw::parse(std::str::from_utf8(line).ok()?).ok())
+            .collect();
+        let branch = plan.branch.as_ref().map(|branch| branch.write.clone()).unwrap_or_default();
+        let header = plan.header.clone().filter(|_| !branch.is_empty());
+        let entries: Vec<Raw> = header.into_iter().chain(branch).collect();
+        let document = self.document(id, plan, Asker::Owner);
+        if self.context.out.json {
+            return self
+                .context
+                .out
+                .document(&Status { records: Some(records), entries: Some(entries), ..document })
+                .map(|()| exit);
+        }
+        let out = &self.context.out;
+        out.line(&format!("turn {id}: next would be {}", document.next.r#do))?;
+        for decided in &plan.decisions {
+            out.line(&format!("decision {}: {} ({})", decided.r#ref, decided.decision, decided.why))?;
+        }
+        for record in &records {
+            out.line(&format!("record {}", record.get()))?;
+        }
+        for entry in &entries {
+            out.line(&format!("entry {}", entry.get()))?;
+        }
+        Ok(exit)
+    }
+}
+
+fn decisions(turn: &Turn, plan: &Plan) -> Vec<status::DecidedNow> {
+    plan.decisions.iter().map(|decided| status::decided_now(turn, decided)).collect()
 }

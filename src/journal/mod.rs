@@ -250,8 +250,18 @@ impl<'s> Journal<'s> {
         Ok(Prepared { draft, repair, lead, written: 0 })
     }
 
-    /// Writes what was drafted and not written yet. It is durable when this returns.
+    /// Writes all that was drafted and not written yet. It is durable when this returns.
     pub fn write(&mut self, prepared: &mut Prepared) -> Result<(), JournalError> {
+        self.write_part(prepared, prepared.draft.bytes.len())?;
+        self.session = Some(prepared.draft.session.clone());
+        self.history = prepared.draft.history.clone();
+        Ok(())
+    }
+
+    /// Writes the first `upto` bytes of what was drafted; a line ends there. They are durable when this returns.
+    ///
+    /// The state that this handle tells is the one before, until [`Journal::write`] has written the rest.
+    pub fn write_part(&mut self, prepared: &mut Prepared, upto: usize) -> Result<(), JournalError> {
         if self.health == Health::Poisoned {
             return Err(JournalError::Poisoned { path: self.path.clone() });
         }
@@ -261,20 +271,17 @@ impl<'s> Journal<'s> {
         if let Some(repair) = prepared.repair.take() {
             self.save_and_cut(&repair)?;
         }
-        let fresh = prepared.draft.bytes.get(prepared.written..).unwrap_or_default();
+        let fresh = prepared.draft.bytes.get(prepared.written..upto).unwrap_or_default();
         if fresh.is_empty() {
             return Ok(());
         }
         let bytes = [prepared.lead, fresh].concat();
         self.append(&bytes)?;
         prepared.lead = b"";
-        prepared.written = prepared.draft.bytes.len();
-        let begun = self.session.is_none();
-        self.session = Some(prepared.draft.session.clone());
-        self.history = prepared.draft.history.clone();
+        prepared.written = upto;
         self.tail = Tail::Clean;
-        self.end = prepared.draft.end();
-        if begun { self.sync_folders() } else { Ok(()) }
+        self.end += bytes.len() as u64;
+        if self.session.is_none() { self.sync_folders() } else { Ok(()) }
     }
 
     /// Drafts and writes some records at once. They are durable when this returns.

@@ -82,8 +82,6 @@ pub enum Verdict {
     Waiting,
     /// The attempt limit was reached: the turn is parked now.
     Parked(String),
-    /// Nothing is unclosed.
-    Nothing,
 }
 
 /// Why there is no plan. Where several hold, the first of these is told.

@@ -143,7 +143,8 @@ impl Session {
         if turn.is_closed() {
             self.closed_attempts.insert(id.clone(), turn.current_number());
             if self.retain == Retain::Unclosed {
-                self.turns.retain(|turn| turn.id != id);
+                // The one that closed last stays, for whoever closed it.
+                self.turns.retain(|turn| turn.id == id || !turn.is_closed());
             }
         }
         Ok(())

@@ -42,7 +42,7 @@ impl Mark {
 /// Which turns a fold keeps in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retain {
-    /// Those that are not closed.
+    /// Those that are not closed, and the one that closed last.
     Unclosed,
     /// All of them.
     All,

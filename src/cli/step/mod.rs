@@ -1,10 +1,247 @@
-//! `turnkeep step`
+//! `turnkeep step`: one fact of a turn, recorded before anybody acts on it.
+//!
+//! Every step names its turn by a ticket, whose attempt fences it. Repeating a step that stands answers with its
+//! receipt and writes nothing; contradicting one is refused.
 
-use super::args::StepArgs;
-use super::context::Context;
+mod call;
+mod deliver;
+mod message;
+mod person;
+mod run;
+mod settle;
+
+use super::args::{StepArgs, StepKind};
+use super::context::{Context, read_file};
+use super::desk::{self, Desk, Repeated};
 use super::error::{Exit, Failure};
+use super::select::Ticket;
+use crate::json::Raw;
+use crate::record::{Heartbeat, Kind, Note, Owner};
+use crate::status::{Receipt, Status};
+use crate::turn::decide::{Holder, LEASE_MS_DEFAULT, Now, Sighting};
+use crate::turn::next::Asker;
+use crate::turn::{Mark, Retain, Turn};
+use std::path::PathBuf;
 
 /// Runs the command.
-pub fn run(_context: &Context, _args: StepArgs) -> Result<Exit, Failure> {
-    Err(Failure::usage("unfinished", "not there yet"))
+pub fn run(context: &Context, args: StepArgs) -> Result<Exit, Failure> {
+    let given = args.ticket.as_deref().map(Ticket::parse).transpose()?;
+    let ticket = Tickets { given };
+    match args.kind {
+        StepKind::Message(args) => message::message(context, &ticket, &args),
+        StepKind::Entry(args) => message::entry(context, &ticket, &args),
+        StepKind::Claim(args) => call::claim(context, &ticket, &args),
+        StepKind::Result(args) => call::result(context, &ticket, &args),
+        StepKind::Dispatch(args) => call::dispatch(context, &ticket, &args),
+        StepKind::Run(args) => run::run(context, &ticket, &args),
+        StepKind::Settle(args) => settle::settle(context, &ticket, &args),
+        StepKind::Deliver(args) => deliver::deliver(context, &ticket, &args),
+        StepKind::Heartbeat => heartbeat(context, &ticket),
+        StepKind::Note(args) => note(context, &ticket, args.file.as_ref()),
+        StepKind::Approve(args) => person::approve(context, &ticket, &args),
+        StepKind::Deny(args) => person::deny(context, &ticket, &args),
+        StepKind::Reconcile(args) => person::reconcile(context, &ticket, &args),
+        StepKind::Cancel(args) => person::cancel(context, &ticket, &args),
+        StepKind::Steer(args) => person::steer(context, &ticket, &args),
+    }
+}
+
+/// Where the ticket comes from.
+pub(super) struct Tickets {
+    /// By hand.
+    pub(super) given: Option<Ticket>,
+}
+
+impl Tickets {
+    /// The ticket given by hand, else the one in the environment.
+    pub(super) fn any(&self) -> Result<Ticket, Failure> {
+        if let Some(given) = &self.given {
+            return Ok(given.clone());
+        }
+        match std::env::var("TURNKEEP_TICKET") {
+            Ok(text) => Ticket::parse(&text),
+            Err(_) => Err(Failure::usage("no_ticket", "there is no ticket")
+                .hint("pass what admit or recover printed as --ticket, or in TURNKEEP_TICKET")),
+        }
+    }
+}
+
+/// A step in the making: its desk and its ticket.
+pub(super) struct Step<'a> {
+    pub(super) desk: Desk<'a>,
+    pub(super) ticket: Ticket,
+}
+
+impl<'a> Step<'a> {
+    /// Opens the journal of the ticket's session.
+    pub(super) fn open(
+        context: &'a Context,
+        ticket: Ticket,
+        signal: &'a dyn Fn() -> Option<i32>,
+    ) -> Result<Self, Failure> {
+        let journal = context.open(&ticket.session, signal)?;
+        Ok(Self { desk: Desk::new(context, journal), ticket })
+    }
+
+    /// The turn, if it is not closed.
+    pub(super) fn turn(&self) -> Option<&Turn> {
+        self.desk.turn(&self.ticket.turn)
+    }
+
+    /// The turn, which must not be closed.
+    pub(super) fn open_turn(&mut self) -> Result<Turn, Failure> {
+        if let Some(turn) = self.turn() {
+            return Ok(turn.clone());
+        }
+        let (turn, _) = self.closed_turn()?;
+        Err(Failure::conflict("turn_closed", format!("turn {} is closed", turn.id))
+            .hint("a new input is a new turn: `turnkeep admit`"))
+    }
+
+    /// A closed turn with its records: the slow way, through the whole journal.
+    pub(super) fn closed_turn(&mut self) -> Result<(Turn, crate::draft::History), Failure> {
+        let loaded = self.desk.journal.load_all(Retain::All)?;
+        let id = &self.ticket.turn;
+        let turn = loaded.session.as_ref().and_then(|session| session.turn(id)).cloned();
+        let turn = turn.ok_or_else(|| {
+            Failure::new(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
+                .hint(format!("`turnkeep inspect {}` lists the turns", self.ticket.session))
+        })?;
+        Ok((turn, loaded.history))
+    }
+
+    /// The ticket's attempt must be the current one, ready for steps, and its owner must not be gone.
+    pub(super) fn fence(&self, turn: &Turn) -> Result<(), Failure> {
+        self.fence_attempt(turn)?;
+        self.fence_owner(turn)
+    }
+
+    /// The ticket's attempt must be the current one and ready for steps.
+    pub(super) fn fence_attempt(&self, turn: &Turn) -> Result<(), Failure> {
+        let (asking, newest) = (self.ticket.attempt, turn.current_number());
+        self.check_attempt_exists(turn)?;
+        if asking < newest {
+            return Err(Failure::new(
+                Exit::Fenced,
+                "fenced",
+                format!("attempt {asking} was taken over by attempt {newest}"),
+            )
+            .with("current", &newest)
+            .hint(
+                "stop: another worker has this turn. An effect that already began cannot be stopped by this",
+            ));
+        }
+        if turn.current().is_some_and(crate::turn::Attempt::unfinished) {
+            return Err(Failure::conflict(
+                "recover_unfinished",
+                format!("the recover of attempt {newest} is unfinished, so it accepts no steps yet"),
+            )
+            .hint(format!("`turnkeep recover {}` finishes it", self.ticket.session)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_attempt_exists(&self, turn: &Turn) -> Result<(), Failure> {
+        if turn.attempt(self.ticket.attempt).is_some() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Exit::NotFound,
+            "no_attempt",
+            format!("turn {} has no attempt {}", turn.id, self.ticket.attempt),
+        ))
+    }
+
+    /// A subshell that admitted and ended owns nothing any more: refused before any effect.
+    fn fence_owner(&self, turn: &Turn) -> Result<(), Failure> {
+        let context = self.desk.context;
+        let look = |owner: &Owner| -> Sighting { context.look(owner) };
+        let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+        let Some(current) = turn.current() else { return Ok(()) };
+        let here = current.owner.as_ref().is_some_and(|owner| context.look(owner) == Sighting::Gone);
+        if now.holder(current) != Holder::Gone || !here {
+            return Ok(());
+        }
+        let pid = current.owner.as_ref().map_or(0, |owner| owner.pid);
+        Err(Failure::new(
+            Exit::Fenced,
+            "owner_gone",
+            format!(
+                "the owner of attempt {} (pid {pid}) is gone, so anybody may take the turn over",
+                current.number
+            ),
+        )
+        .hint(super::context::OWNER_HINT))
+    }
+
+    /// Records and answers.
+    pub(super) fn commit(mut self, kinds: Vec<Kind>) -> Result<Exit, Failure> {
+        let receipt = self.desk.step(&self.ticket.turn.clone(), kinds)?;
+        self.answer(receipt)
+    }
+
+    /// Answers with the receipt of a record that stands already.
+    pub(super) fn repeat(self, mark: &Mark) -> Result<Exit, Failure> {
+        // A step that was killed between journal and tree left the branch behind.
+        self.desk.update_tree(&self.ticket.turn);
+        self.answer(desk::receipt(mark, Repeated::Yes))
+    }
+
+    /// Prints the receipt, or the status document with it.
+    pub(super) fn answer(&self, receipt: Receipt) -> Result<Exit, Failure> {
+        let context = self.desk.context;
+        if context.out.json {
+            let status = self.status()?;
+            context.out.document(&Status { receipt: Some(receipt), ..status })?;
+        } else {
+            context.out.document(&receipt)?;
+        }
+        Ok(Exit::Done)
+    }
+
+    pub(super) fn status(&self) -> Result<Status, Failure> {
+        let id = &self.ticket.turn;
+        let status = self.desk.status(Some(id), Asker::Owner)?;
+        let ticket = self.turn().map(|turn| crate::status::ticket(&self.ticket.session, turn));
+        Ok(Status { turn: Some(id.clone()), ticket, ..status })
+    }
+}
+
+fn heartbeat(context: &Context, tickets: &Tickets) -> Result<Exit, Failure> {
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = Step::open(context, tickets.any()?, &signal)?;
+    let turn = step.open_turn()?;
+    step.fence(&turn)?;
+    let lease_ms = turn.current().and_then(|attempt| attempt.lease_ms).unwrap_or(LEASE_MS_DEFAULT);
+    let heartbeat = Heartbeat { turn: turn.id.clone(), attempt: step.ticket.attempt, lease_ms };
+    step.commit(vec![heartbeat.into()])
+}
+
+fn note(context: &Context, tickets: &Tickets, file: Option<&PathBuf>) -> Result<Exit, Failure> {
+    let content = content(file)?.ok_or_else(|| no_content("a remark"))?;
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = Step::open(context, tickets.any()?, &signal)?;
+    let turn = match step.turn() {
+        Some(turn) => turn.clone(),
+        None => step.closed_turn()?.0,
+    };
+    step.check_attempt_exists(&turn)?;
+    if !turn.is_closed() {
+        step.fence(&turn)?;
+    }
+    let note =
+        Note { turn: turn.id, attempt: step.ticket.attempt, content: Raw::structured_or_text(&content)? };
+    step.commit(vec![note.into()])
+}
+
+/// What FILE or `-` holds; no file argument means no content.
+pub(super) fn content(file: Option<&PathBuf>) -> Result<Option<String>, Failure> {
+    file.map(|file| read_file(file)).transpose()
+}
+
+pub(super) fn no_content(what: &str) -> Failure {
+    Failure::usage("no_content", format!("{what} is expected from a FILE, or from stdin for `-`"))
+        .hint("nothing was written")
 }

@@ -1,0 +1,262 @@
+//! `turnkeep recover --all`: every session, without waiting for locks.
+//!
+//! Without CMD it prints the plan and writes nothing. With CMD each turn that a driver can advance gets a process of
+//! its own, which recovers the turn and becomes CMD, so that each CMD is the owner of its turn.
+
+use super::super::args::RecoverArgs;
+use super::super::context::Context;
+use super::super::desk;
+use super::super::error::{Exit, Failure};
+use crate::journal::Reach;
+use crate::record::{Owner, TurnId};
+use crate::recovery::{self, CloseCalls, Plan, Request, Surroundings, Verdict};
+use crate::status;
+use crate::treefile;
+use crate::turn::decide::{Holder, Now, Sighting};
+use crate::turn::next::Asker;
+use crate::turn::{Retain, Session};
+use serde::Serialize;
+use std::process::{Child, Command};
+
+/// Runs the command.
+pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
+    let pattern = args.r#match.as_deref().map(glob::Pattern::new).transpose();
+    let pattern = pattern.map_err(|error| Failure::usage("bad_match", format!("--match: {error}")))?;
+    let mut worst = Worst::default();
+    let mut children = Vec::new();
+    for id in sessions(context, pattern.as_ref(), &mut worst)? {
+        let plans = match plans(context, &id, args) {
+            Ok(plans) => plans,
+            Err(failure) => {
+                worst.note(context, &id, &failure);
+                continue;
+            }
+        };
+        for planned in plans {
+            if planned.waiting {
+                worst.waiting = true;
+            }
+            if args.cmd.is_empty() {
+                print(context, &planned)?;
+            } else if !planned.waiting {
+                children.push((start(context, args, &planned)?, planned));
+            }
+        }
+    }
+    for (mut child, planned) in children {
+        let status = child.wait().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        if !became_owner(context, &planned, child.id()) {
+            worst.of_child(context, &planned, status.code());
+        }
+    }
+    Ok(worst.exit())
+}
+
+/// What a recovery of one turn would do.
+struct Planned {
+    session: String,
+    turn: TurnId,
+    waiting: bool,
+    line: Line,
+}
+
+#[derive(Serialize)]
+struct Line {
+    session: String,
+    turn: TurnId,
+    decisions: Vec<status::DecidedNow>,
+    next: status::NextAct,
+}
+
+/// The exit code over all sessions: 0 or the worst of damage, unexpected, waiting.
+#[derive(Default)]
+struct Worst {
+    damaged: bool,
+    unexpected: bool,
+    waiting: bool,
+}
+
+impl Worst {
+    fn exit(&self) -> Exit {
+        if self.damaged {
+            Exit::Damaged
+        } else if self.unexpected {
+            Exit::Unexpected
+        } else if self.waiting {
+            Exit::Waiting
+        } else {
+            Exit::Done
+        }
+    }
+
+    fn note(&mut self, context: &Context, session: &str, failure: &Failure) {
+        context.out.note(&format!("session {session}: {}", failure.message));
+        match failure.exit {
+            Exit::Damaged => self.damaged = true,
+            Exit::Busy | Exit::AlreadyDone | Exit::Done => {}
+            Exit::Waiting => self.waiting = true,
+            _ => self.unexpected = true,
+        }
+    }
+
+    fn of_child(&mut self, context: &Context, planned: &Planned, code: Option<i32>) {
+        let Planned { session, turn, .. } = planned;
+        let told = code.map_or("a signal".to_owned(), |code| code.to_string());
+        context.out.note(&format!("turn {turn} of session {session} was not recovered (exit {told})"));
+        match code.and_then(|code| u8::try_from(code).ok()) {
+            Some(code) if code == Exit::Damaged.code() => self.damaged = true,
+            Some(code) if code == Exit::Waiting.code() => self.waiting = true,
+            Some(code) if code == Exit::Busy.code() || code == Exit::AlreadyDone.code() => {}
+            _ => self.unexpected = true,
+        }
+    }
+}
+
+fn sessions(
+    context: &Context,
+    pattern: Option<&glob::Pattern>,
+    worst: &mut Worst,
+) -> Result<Vec<String>, Failure> {
+    let mut ids = Vec::new();
+    for file in context.root.sessions(&context.storage)? {
+        let id = match file.id.clone() {
+            Some(id) => Some(id),
+            // A shortened name does not tell its id; the genesis does.
+            None => crate::journal::read(context.setting(&|| None), &file.path, Reach::Base)
+                .ok()
+                .and_then(|loaded| loaded.session)
+                .map(|session| session.id),
+        };
+        match id {
+            Some(id) if pattern.is_none_or(|pattern| pattern.matches(&id)) => ids.push(id),
+            Some(_) => {}
+            None => {
+                context.out.note(&format!("{} is no journal that can be read", file.path.display()));
+                worst.damaged = true;
+            }
+        }
+    }
+    Ok(ids)
+}
+
+/// The plan of each unclosed turn that no living owner holds.
+fn plans(context: &Context, id: &str, args: &RecoverArgs) -> Result<Vec<Planned>, Failure> {
+    let loaded = context.read(id, Reach::Base)?;
+    if let Some(found) = &loaded.other_format {
+        let path = context.root.journal(id)?;
+        return Err(crate::journal::JournalError::OtherFormat { path, found: found.clone() }.into());
+    }
+    if !loaded.damage.is_empty() {
+        return Err(super::super::error::damaged(&context.root.journal(id)?, &loaded.damage));
+    }
+    let Some(session) = &loaded.session else { return Ok(Vec::new()) };
+    let at = context.at();
+    let look = |owner: &Owner| -> Sighting { context.look(owner) };
+    let now = Now { at: at.clone(), policy: &context.policy, look: &look };
+    let mut planned = Vec::new();
+    for turn in session.unclosed() {
+        if turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Alive) {
+            continue;
+        }
+        let draft = crate::draft::Draft::new(
+            session.clone(),
+            loaded.history.clone(),
+            at.clone(),
+            loaded.end,
+            crate::chain::LINE_BYTES_MAX,
+        );
+        planned.push(plan(context, session, draft, &turn.id, args)?);
+    }
+    Ok(planned)
+}
+
+fn plan(
+    context: &Context,
+    session: &Session,
+    draft: crate::draft::Draft,
+    turn: &TurnId,
+    args: &RecoverArgs,
+) -> Result<Planned, Failure> {
+    let look = |owner: &Owner| -> Sighting { context.look(owner) };
+    let path = session.turn(turn).and_then(|turn| desk::tree_path(turn, None));
+    let tree = path.map(|path| treefile::read(&context.storage, &path)).transpose()?;
+    let at = draft.at.clone();
+    let request = Request {
+        owner: None,
+        lease_ms: None,
+        force: None,
+        calls: if args.close_calls { CloseCalls::Yes } else { CloseCalls::No },
+        unpark: None,
+    };
+    let output =
+        |call: &crate::turn::Call| super::super::spool::output_so_far(context, &session.id, turn, call);
+    let around = Surroundings {
+        now: Now { at: at.clone(), policy: &context.policy, look: &look },
+        tree: tree.as_ref(),
+        output_so_far: &output,
+    };
+    let plan: Plan = recovery::plan(draft, turn, &request, &around)?;
+    let (after, history) = (&plan.draft.session, &plan.draft.history);
+    let found = after.turn(turn);
+    let status = desk::status_of(context, after, found, history, &at, Asker::Owner);
+    let decisions = found
+        .map(|found| plan.decisions.iter().map(|decided| status::decided_now(found, decided)).collect())
+        .unwrap_or_default();
+    Ok(Planned {
+        session: session.id.clone(),
+        turn: turn.clone(),
+        waiting: plan.verdict != Verdict::Ready,
+        line: Line { session: session.id.clone(), turn: turn.clone(), decisions, next: status.next },
+    })
+}
+
+fn print(context: &Context, planned: &Planned) -> Result<(), Failure> {
+    if context.out.json {
+        return context.out.document(&planned.line);
+    }
+    let decisions: Vec<String> = planned
+        .line
+        .decisions
+        .iter()
+        .map(|decided| format!("{} {}", decided.r#ref, decided.decision))
+        .collect();
+    context.out.line(&super::super::output::escaped(&format!(
+        "{}:{}  next {}  {}",
+        planned.session,
+        planned.turn,
+        planned.line.next.r#do,
+        decisions.join(", ")
+    )))
+}
+
+/// A process that recovers the turn and becomes CMD.
+fn start(context: &Context, args: &RecoverArgs, planned: &Planned) -> Result<Child, Failure> {
+    let unexpected = |error: std::io::Error| Failure::new(Exit::Unexpected, "unexpected", error);
+    let own = std::env::current_exe().map_err(unexpected)?;
+    let mut command = Command::new(own);
+    command.arg("--root").arg(context.root.path()).args(["--wait", "0", "recover"]);
+    if let Some(policy) = &context.policy_given {
+        command.arg("--policy").arg(policy);
+    }
+    if args.close_calls {
+        command.arg("--close-calls");
+    }
+    if let Some(lease) = args.owner.lease {
+        command.arg("--lease").arg(lease.to_string());
+    }
+    command.arg(format!("{}:{}", planned.session, planned.turn)).arg("--").args(&args.cmd);
+    command.env_remove("TURNKEEP_TICKET");
+    command.spawn().map_err(unexpected)
+}
+
+/// Whether the process that was started got the turn: then its exit status is CMD's, and nobody's business here.
+fn became_owner(context: &Context, planned: &Planned, pid: u32) -> bool {
+    let Ok(loaded) = context.read(&planned.session, Reach::All(Retain::All)) else { return false };
+    let turn = loaded.session.as_ref().and_then(|session| session.turn(&planned.turn));
+    turn.is_some_and(|turn| {
+        turn.attempts
+            .iter()
+            .filter_map(|attempt| attempt.owner.as_ref())
+            .any(|owner| owner.pid == u64::from(pid))
+    })
+}

@@ -1,0 +1,304 @@
+//! A person's acts: approve, deny, reconcile, cancel, steer.
+//!
+//! They need no attempt and no living owner, but a session named by hand: a ticket in the environment is a
+//! driver's. What a living process is at is not decided over its head without `--force --why`.
+
+use super::super::args::{ApproveArgs, CancelArgs, DenyArgs, PersonArgs, ReconcileArgs, SteerArgs};
+use super::super::context::{Context, json_or_text, milliseconds};
+use super::super::error::{Exit, Failure};
+use super::super::select::{self, Ticket};
+use super::{Step, Tickets, content, no_content};
+use crate::explain;
+use crate::message;
+use crate::record::{
+    Approval, ApprovalDecision, At, Cancelled, Decision, Kind, NotRunWhy, Owner, Reconciled,
+    ReconciledOutcome, Steered, TurnId,
+};
+use crate::turn::decide::{self, Now, Sighting};
+use crate::turn::{Call, Retain, Session, Turn, next};
+
+/// `turnkeep step approve`
+pub(super) fn approve(context: &Context, tickets: &Tickets, args: &ApproveArgs) -> Result<Exit, Failure> {
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = open(context, tickets, args.person.session.as_deref(), open_turn, &signal)?;
+    let turn = step.open_turn()?;
+    let call = open_call(&turn, &args.call)?;
+    check_decidable(&step, &turn, &call, &args.person)?;
+    let expires = args.r#for.map(|seconds| {
+        let micros = i64::try_from(milliseconds(seconds)).unwrap_or(i64::MAX).saturating_mul(1_000);
+        At::from_micros(step.desk.at.micros().saturating_add(micros))
+    });
+    if let Some(word) = &call.approved
+        && word.decision == ApprovalDecision::Granted
+        && word.by == args.by
+        && word.expires.is_none()
+        && expires.is_none()
+    {
+        let mark = word.mark.clone();
+        return step.repeat(&mark);
+    }
+    let approval = Approval {
+        turn: turn.id.clone(),
+        r#ref: call.r#ref,
+        decision: ApprovalDecision::Granted,
+        by: args.by.clone(),
+        expires,
+        reason: args.why.clone(),
+    };
+    told(&step, &turn, "approved", Some(&call));
+    step.commit(vec![approval.into()])
+}
+
+/// `turnkeep step deny`
+pub(super) fn deny(context: &Context, tickets: &Tickets, args: &DenyArgs) -> Result<Exit, Failure> {
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = open(context, tickets, args.person.session.as_deref(), open_turn, &signal)?;
+    let turn = step.open_turn()?;
+    let call = select::call(&turn, &args.call)?.clone();
+    if let Some(word) = &call.approved
+        && word.decision == ApprovalDecision::Denied
+        && word.by == args.by
+        && word.reason == args.reason
+    {
+        let mark = word.mark.clone();
+        return step.repeat(&mark);
+    }
+    let call = open_call(&turn, &args.call)?;
+    check_decidable(&step, &turn, &call, &args.person)?;
+    let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
+    let mark = prepared.draft.push(Approval {
+        turn: turn.id.clone(),
+        r#ref: call.r#ref,
+        decision: ApprovalDecision::Denied,
+        by: args.by.clone(),
+        expires: None,
+        reason: args.reason.clone(),
+    })?;
+    // A call that nobody claimed will never run now; the model is told so.
+    let denied = prepared.draft.session.turn(&turn.id).cloned();
+    if let Some(denied) = denied.filter(|_| !call.may_have_run() && turn.current().is_some())
+        && let Some(call) = denied.call(call.r#ref)
+    {
+        prepared.draft.push(explain::not_run(&denied, call, NotRunWhy::Denied))?;
+    }
+    told(&step, &turn, "denied", Some(&call));
+    step.desk.update_tree(&turn.id);
+    step.desk.journal.write(&mut prepared)?;
+    step.desk.update_tree(&turn.id);
+    step.answer(super::desk::receipt(&mark, super::Repeated::No))
+}
+
+/// `turnkeep step reconcile`
+pub(super) fn reconcile(context: &Context, tickets: &Tickets, args: &ReconcileArgs) -> Result<Exit, Failure> {
+    let body = content(args.file.as_ref())?.as_deref().map(message::result_body).transpose()?;
+    let receipt = args.receipt.as_deref().map(json_or_text).transpose()?;
+    if args.outcome == ReconciledOutcome::Applied && body.is_none() {
+        return Err(no_content("what the tool answered").hint("an applied call needs content: FILE or -"));
+    }
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = open(context, tickets, args.person.session.as_deref(), open_turn, &signal)?;
+    let turn = step.open_turn()?;
+    let call = select::call(&turn, &args.call)?.clone();
+    let record = Reconciled {
+        turn: turn.id.clone(),
+        r#ref: call.r#ref,
+        outcome: args.outcome,
+        by: args.by.clone(),
+        receipt,
+        content: body,
+    };
+    let standing = call.answer.as_ref().map(|answer| answer.mark.clone()).or(call.not_applied.clone());
+    if let Some(mark) = standing.filter(|mark| says_same(&step, mark.seq, &record)) {
+        return step.repeat(&mark);
+    }
+    let call = open_call(&turn, &args.call)?;
+    if !call.may_have_run() && call.not_applied.is_none() {
+        return Err(Failure::conflict(
+            "never_claimed",
+            format!("call {} ({}) was never claimed, so there is nothing to find out", call.r#ref, call.tool),
+        ));
+    }
+    let said_before = args.outcome == ReconciledOutcome::NotApplied
+        && call.not_applied.is_none()
+        && past_not_applied(&step, &record);
+    if said_before && !args.person.force {
+        return Err(Failure::conflict(
+            "said_before",
+            format!("call {} was found not applied before and was claimed again since", call.r#ref),
+        )
+        .hint("if it is true of the new claim too, say so with --force --why TEXT"));
+    }
+    check_claimant(&step, &turn, &call, &args.person)?;
+    told(&step, &turn, &format!("reconciled as {}", args.outcome), Some(&call));
+    step.commit(vec![record.into()])
+}
+
+/// `turnkeep step cancel`
+pub(super) fn cancel(context: &Context, tickets: &Tickets, args: &CancelArgs) -> Result<Exit, Failure> {
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = open(context, tickets, args.session.as_deref(), open_turn, &signal)?;
+    let turn = step.open_turn()?;
+    if let Some(cancelled) = &turn.cancelled {
+        let mark = cancelled.mark.clone();
+        if cancelled.by == args.by && cancelled.reason == args.reason {
+            return step.repeat(&mark);
+        }
+        return Err(Failure::conflict(
+            "cancelled",
+            format!("turn {} was cancelled before by {}", turn.id, cancelled.by),
+        ));
+    }
+    let cancelled = Cancelled { turn: turn.id.clone(), by: args.by.clone(), reason: args.reason.clone() };
+    told(&step, &turn, "cancelled", None);
+    step.commit(vec![cancelled.into()])
+}
+
+/// `turnkeep step steer`
+pub(super) fn steer(context: &Context, tickets: &Tickets, args: &SteerArgs) -> Result<Exit, Failure> {
+    let input = super::super::admit::input(args.text.as_deref(), args.file.as_deref())?;
+    super::super::admit::check_key(args.delivery.as_deref())?;
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = open(context, tickets, args.session.as_deref(), open_turn, &signal)?;
+    let turn = step.open_turn()?;
+    if let Some(key) = &args.delivery {
+        let same = turn.steered.iter().find(|steered| steered.delivery.as_ref() == Some(key));
+        if let Some(steered) = same.filter(|steered| steered.input == input) {
+            let mark = steered.mark.clone();
+            return step.repeat(&mark);
+        }
+        let all = step.desk.journal.load_all(Retain::Unclosed)?;
+        let known = all.session.as_ref().and_then(|session| session.turn_of_key(key));
+        if let Some(known) = known {
+            return Err(Failure::conflict(
+                "other_input",
+                format!("delivery key {key:?} was used before, in turn {known}"),
+            ));
+        }
+    }
+    let steered = Steered {
+        turn: turn.id.clone(),
+        delivery: args.delivery.clone(),
+        input_sha256: super::super::admit::digest(&input),
+        input,
+    };
+    told(&step, &turn, "joined by a message", None);
+    step.commit(vec![steered.into()])
+}
+
+/// Opens the journal that a person named, on the turn that `choose` takes where none is named.
+pub(super) fn open<'a>(
+    context: &'a Context,
+    tickets: &Tickets,
+    session: Option<&str>,
+    choose: impl Fn(&Session) -> Option<TurnId>,
+    signal: &'a dyn Fn() -> Option<i32>,
+) -> Result<Step<'a>, Failure> {
+    if let Some(given) = &tickets.given {
+        return Step::open(context, given.clone(), signal);
+    }
+    let Some(name) = session else {
+        return Err(Failure::usage(
+            "no_session_named",
+            "a person's act needs --session S, or a --ticket given by hand",
+        )
+        .hint("the ticket in TURNKEEP_TICKET is the driver's and is not taken for a person's word"));
+    };
+    let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
+    let (session, turn) = select::session_and_turn(name, exists);
+    let journal = context.open(&session, signal)?;
+    let turn = match turn {
+        Some(turn) => turn,
+        None => journal.session().and_then(&choose).ok_or_else(|| {
+            Failure::conflict("no_such_turn", format!("session {session} has no turn to act on"))
+                .hint(format!("`turnkeep inspect {session}` lists the turns; name one as {session}:TURN"))
+        })?,
+    };
+    let desk = super::desk::Desk::new(context, journal);
+    let attempt = desk.turn(&turn).map_or(0, Turn::current_number);
+    Ok(Step { desk, ticket: Ticket { session, turn, attempt } })
+}
+
+fn open_turn(session: &Session) -> Option<TurnId> {
+    session.open().map(|turn| turn.id.clone())
+}
+
+/// A call without an answer.
+fn open_call(turn: &Turn, word: &str) -> Result<Call, Failure> {
+    let call = select::call(turn, word)?;
+    if call.answer.is_none() {
+        return Ok(call.clone());
+    }
+    Err(Failure::conflict(
+        "answered",
+        format!(
+            "call {} ({}) is answered already: {}; what was answered once stands",
+            call.r#ref,
+            call.tool,
+            crate::status::call_state(call)
+        ),
+    ))
+}
+
+/// An approval of a claimed call makes sense only where the table asks for one.
+fn check_decidable(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArgs) -> Result<(), Failure> {
+    if !call.may_have_run() {
+        return Ok(());
+    }
+    let context = step.desk.context;
+    let look = |owner: &Owner| -> Sighting { context.look(owner) };
+    let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
+    let ruling = decide::rule(turn, call, &now);
+    if ruling.decision != Decision::Ask {
+        return Err(Failure::conflict(
+            "claimed",
+            format!(
+                "call {} ({}) is claimed, and nothing is asked about it: {}",
+                call.r#ref, call.tool, ruling.why
+            ),
+        ));
+    }
+    check_claimant(step, turn, call, person)
+}
+
+/// A claimant that lives is at it.
+fn check_claimant(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArgs) -> Result<(), Failure> {
+    let context = step.desk.context;
+    let look = |owner: &Owner| -> Sighting { context.look(owner) };
+    let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
+    let by_nobody = call.live_claim().is_some_and(|claim| {
+        claim.runner.is_none() && turn.attempt(claim.attempt).is_some_and(|attempt| attempt.owner.is_none())
+    });
+    if person.force || by_nobody || call.dispatch.is_some() || !next::claimant_lives(turn, call, &now) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Exit::Busy,
+        "claimant_alive",
+        format!("whoever claimed call {} ({}) lives and may still answer it", call.r#ref, call.tool),
+    )
+    .hint("wait for it or end it; `--force --why TEXT` decides all the same"))
+}
+
+fn says_same(step: &Step<'_>, seq: u64, record: &Reconciled) -> bool {
+    matches!(step.desk.journal.history().get(seq).map(|record| &record.kind), Some(Kind::Reconciled(known)) if known == record)
+}
+
+/// Whether the same was said before about a claim that was since replaced.
+fn past_not_applied(step: &Step<'_>, record: &Reconciled) -> bool {
+    step.desk
+        .journal
+        .history()
+        .iter()
+        .any(|(_, known)| matches!(&known.kind, Kind::Reconciled(known) if known == record))
+}
+
+/// Says what is acted on, so that a mistyped call is seen.
+pub(super) fn told(step: &Step<'_>, turn: &Turn, what: &str, call: Option<&Call>) {
+    let called = call.map(|call| format!(", call {} ({})", call.r#ref, call.tool)).unwrap_or_default();
+    step.desk.context.out.note(&format!("session {}, turn {}{called}: {what}", step.ticket.session, turn.id));
+}

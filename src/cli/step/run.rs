@@ -1,0 +1,421 @@
+//! `step run`: claim, run, record. At most once for each claim.
+//!
+//! The lock is not held while CMD runs, and recording waits for it as long as it takes. A call whose outcome is
+//! unknown is never run here unless a recovery decided so.
+
+use super::super::args::RunArgs;
+use super::super::context::{Context, json_option};
+use super::super::error::{Exit, Failure};
+use super::super::select::{self, Ticket};
+use super::super::spool;
+use super::call::{Declaration, Judged, answer_of, gate, judge_outcome, keep_straggler};
+use super::{Step, Tickets};
+use crate::draft::History;
+use crate::journal::Journal;
+use crate::json::{ObjectWriter, Raw};
+use crate::owner;
+use crate::record::{CallRef, Claimed, Heartbeat, Kind, Outcome, Owner};
+use crate::run::{self, Command, Echo, Finished, KEEP_BYTES_MAX, RunError};
+use crate::status::Receipt;
+use crate::turn::{AnswerKind, Call, Turn};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// What `env` uses, and what a script is told about us.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_STARTED: u8 = 125;
+const NOT_RECORDED: u8 = 124;
+
+/// `turnkeep step run`
+pub(super) fn run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit, Failure> {
+    let declared = args.tool.is_some();
+    match try_run(context, tickets, args) {
+        // A script sees CMD's exit statuses, so ours must be told apart from them.
+        Err(failure) if declared => Err(as_script_sees(failure)),
+        ended => ended,
+    }
+}
+
+/// 125 = CMD was not started, for any reason that has no code of its own; stderr names it.
+fn as_script_sees(failure: Failure) -> Failure {
+    match failure.exit {
+        Exit::OfCommand(_) | Exit::Unknown | Exit::Signal(_) => failure,
+        Exit::Usage | Exit::Conflict if SCRIPT_KINDS.contains(&failure.kind) => failure,
+        _ => Failure { exit: Exit::OfCommand(NOT_STARTED), ..failure },
+    }
+}
+
+/// Refusals that a script has to mend keep their own codes.
+const SCRIPT_KINDS: [&str; 4] = ["other_call", "bad_call_id", "not_json", "too_deep"];
+
+fn try_run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit, Failure> {
+    let ticket = tickets.any()?;
+    let declared_args = args.args.as_deref().map(|args| json_option("--args", args)).transpose()?;
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = Step::open(context, ticket.clone(), &signal)?;
+    let turn = step.open_turn()?;
+    let chosen = match &args.tool {
+        None => {
+            let call = select::call(&turn, &args.call)?.clone();
+            match stored(&step, &turn, &call)? {
+                Some(exit) => return Ok(exit),
+                None => step.fence(&turn)?,
+            }
+            gate(&step, &turn, &call)?;
+            Chosen { call: call.r#ref, intent: None }
+        }
+        Some(tool) => {
+            let given = declared_args.map_or_else(|| argv(&args.cmd), Ok)?;
+            let declaration = Declaration { id: &args.call, tool, args: given, parent: None };
+            match choose(context, &mut step, &turn, &declaration, args)? {
+                Ok(chosen) => chosen,
+                Err(exit) => return Ok(exit),
+            }
+        }
+    };
+    spool::ensure(context)?;
+    let runner =
+        owner::this_process().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+    let claimed = claim(&mut step, &turn, chosen, runner)?;
+    drop(step);
+    execute(context, &ticket, args, &claimed)
+}
+
+/// The call that is to be claimed, and its declaration if it has none yet.
+struct Chosen {
+    call: CallRef,
+    intent: Option<crate::record::Intent>,
+}
+
+/// A call that is claimed now.
+struct ClaimedCall {
+    call: Call,
+    lease_ms: Option<u64>,
+}
+
+/// The default arguments of a script's step: the command itself.
+fn argv(cmd: &[OsString]) -> Result<Raw, Failure> {
+    let words: Vec<String> = cmd.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let list =
+        serde_json::to_string(&words).map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+    Ok(ObjectWriter::default().raw("argv", &list).finish())
+}
+
+/// What is to be done about a step of a script: run it, or answer from what is stored.
+fn choose(
+    context: &Context,
+    step: &mut Step<'_>,
+    turn: &Turn,
+    declaration: &Declaration<'_>,
+    args: &RunArgs,
+) -> Result<Result<Chosen, Exit>, Failure> {
+    let known = declaration.known(turn)?;
+    if let Some(call) = known {
+        let again = args.retry_failed && failed(call, step.desk.journal.history());
+        if !again {
+            if let Some(exit) = stored_of_script(step, call)? {
+                return Ok(Err(exit));
+            }
+            step.fence(turn)?;
+            gate(step, turn, call).map_err(|failure| held(failure, call))?;
+            return Ok(Ok(Chosen { call: call.r#ref, intent: None }));
+        }
+    }
+    step.fence(turn)?;
+    let prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
+    let seq = prepared.draft.next_seq();
+    let intent = declaration.intent(context, step, &turn.id, seq)?;
+    Ok(Ok(Chosen { call: CallRef { seq, position: 0 }, intent: Some(intent) }))
+}
+
+/// A call that is not answered and may not run is of unknown outcome for a script.
+fn held(failure: Failure, call: &Call) -> Failure {
+    if failure.exit == Exit::Conflict && call.may_have_run() {
+        return Failure { exit: Exit::Unknown, ..failure };
+    }
+    failure
+}
+
+fn failed(call: &Call, history: &History) -> bool {
+    let Some(answer) = &call.answer else { return false };
+    match history.get(answer.mark.seq).map(|record| &record.kind) {
+        Some(Kind::Outcome(outcome)) => outcome.error,
+        _ => false,
+    }
+}
+
+/// A stored result is printed again and nothing runs: an announced call.
+fn stored(step: &Step<'_>, turn: &Turn, call: &Call) -> Result<Option<Exit>, Failure> {
+    let Some(answer) = &call.answer else { return Ok(None) };
+    let Some(record) = step.desk.journal.history().get(answer.mark.seq) else { return Ok(None) };
+    if let Kind::Outcome(outcome) = &record.kind
+        && !step.desk.context.out.json
+    {
+        print_outcome(step.desk.context, outcome)?;
+        step.desk.context.out.note(&format!("call {} is answered already; it was not run", call.r#ref));
+        return Ok(Some(Exit::AlreadyDone));
+    }
+    gate(step, turn, call).map(|()| None)
+}
+
+/// The same for a step of a script, whose exit status is CMD's.
+fn stored_of_script(step: &Step<'_>, call: &Call) -> Result<Option<Exit>, Failure> {
+    let Some(answer) = &call.answer else { return Ok(None) };
+    let context = step.desk.context;
+    let history = step.desk.journal.history();
+    match (answer.kind, history.get(answer.mark.seq).map(|record| &record.kind)) {
+        (AnswerKind::Result, Some(Kind::Outcome(outcome))) => {
+            print_outcome(context, outcome)?;
+            Ok(Some(Exit::OfCommand(status_of(outcome))))
+        }
+        (AnswerKind::Applied, _) => {
+            if let Some(content) = answer_of(call, history) {
+                context.out.bytes(crate::message::text_of(&content).as_bytes())?;
+            }
+            Ok(Some(Exit::Done))
+        }
+        (kind, _) => {
+            let told = match kind {
+                AnswerKind::NotRun(_) => "was not run and will not be",
+                _ => "has an outcome that is unknown and stays so",
+            };
+            Err(Failure::new(
+                Exit::Unknown,
+                "outcome_unknown",
+                format!("call {} ({}) {told}", call.r#ref, call.tool),
+            )
+            .with("ref", &call.r#ref)
+            .hint("this 7 is turnkeep's, not the command's: give the step another id, or end the turn"))
+        }
+    }
+}
+
+fn print_outcome(context: &Context, outcome: &Outcome) -> Result<(), Failure> {
+    match (&outcome.stdout, &outcome.content) {
+        (None, Some(content)) => context.out.bytes(crate::message::text_of(content).as_bytes()),
+        (stdout, _) => {
+            let bytes = stdout.as_deref().unwrap_or_default().as_bytes();
+            if context.out.json { context.out.stderr(bytes) } else { context.out.bytes(bytes) }
+        }
+    }?;
+    context.out.stderr(outcome.stderr.as_deref().unwrap_or_default().as_bytes())
+}
+
+/// The status that a shell would give a stored outcome.
+fn status_of(outcome: &Outcome) -> u8 {
+    if let Some(exit) = outcome.exit {
+        return u8::try_from(exit).unwrap_or(u8::MAX);
+    }
+    let number =
+        outcome.signal.as_deref().and_then(|name| (1..=64).find(|n| run::signal_name(*n) == Some(name)));
+    match number.and_then(|number| u8::try_from(number).ok()) {
+        Some(signal) => 128_u8.saturating_add(signal),
+        None => u8::from(outcome.error),
+    }
+}
+
+/// Records the claim, and the declaration with it; durable when this returns.
+fn claim(step: &mut Step<'_>, turn: &Turn, chosen: Chosen, runner: Owner) -> Result<ClaimedCall, Failure> {
+    let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
+    if let Some(intent) = chosen.intent {
+        prepared.draft.push(intent)?;
+    }
+    let drafted = prepared.draft.session.turn(&turn.id).cloned();
+    let call = drafted.as_ref().and_then(|turn| turn.call(chosen.call)).cloned();
+    let (Some(drafted), Some(call)) = (drafted, call) else {
+        return Err(Failure::new(Exit::Unexpected, "unexpected", "the call is gone"));
+    };
+    let gated = gate(step, &drafted, &call);
+    if gated.is_ok() {
+        prepared.draft.push(Claimed {
+            turn: turn.id.clone(),
+            attempt: step.ticket.attempt,
+            r#ref: call.r#ref,
+            key: call.key.clone(),
+            link: None,
+            runner: Some(runner),
+        })?;
+    } else if !matches!(&gated, Err(failure) if failure.exit == Exit::NotPermitted) {
+        return Err(gated.map_or_else(|failure| failure, |()| unreachable_gate()));
+    }
+    // The declaration stands also where the claim waits for an approval.
+    step.desk.update_tree(&turn.id);
+    step.desk.journal.write(&mut prepared)?;
+    gated?;
+    let lease_ms = drafted.current().and_then(|attempt| attempt.lease_ms);
+    Ok(ClaimedCall { call, lease_ms })
+}
+
+fn unreachable_gate() -> Failure {
+    Failure::new(Exit::Unexpected, "unexpected", "the call may run after all")
+}
+
+/// Runs CMD and records how it ended.
+fn execute(
+    context: &Context,
+    ticket: &Ticket,
+    args: &RunArgs,
+    claimed: &ClaimedCall,
+) -> Result<Exit, Failure> {
+    let call = &claimed.call;
+    let command = Command {
+        argv: &args.cmd,
+        stdin: call.args.get().as_bytes(),
+        env_set: vec![
+            ("TURNKEEP_TOOL".into(), call.tool.clone().into()),
+            ("TURNKEEP_KEY".into(), call.key.clone().into()),
+            ("TURNKEEP_CALL".into(), call.r#ref.to_string().into()),
+        ],
+        env_remove: vec!["TURNKEEP_TICKET"],
+        echo: if context.out.json { Echo::ToStderr } else { Echo::Through },
+        spool: Some(spool::paths(context, &ticket.session, &ticket.turn, call.r#ref)),
+        keep_bytes_max: KEEP_BYTES_MAX,
+    };
+    let tick = claimed.lease_ms.map_or(Duration::from_secs(3_600), |lease| Duration::from_millis(lease / 3));
+    let mut renew = || renew_lease(context, ticket, claimed.lease_ms);
+    let mut on_tick = || {
+        if claimed.lease_ms.is_some() {
+            renew();
+        }
+    };
+    match run::run(&command, &mut on_tick, tick.max(Duration::from_millis(50))) {
+        Ok(finished) => record(context, ticket, args, call, &finished),
+        Err(error) => not_started(context, ticket, args, call, &error),
+    }
+}
+
+/// Keeps the attempt while CMD runs. A lease that cannot be renewed is not worth ending CMD for.
+pub(super) fn renew_lease(context: &Context, ticket: &Ticket, lease_ms: Option<u64>) {
+    let Some(lease_ms) = lease_ms else { return };
+    let Ok(mut journal) = Journal::open(context.setting(&|| None), &ticket.session) else { return };
+    let heartbeat = Heartbeat { turn: ticket.turn.clone(), attempt: ticket.attempt, lease_ms };
+    let _renewed = journal.record(context.at(), "", vec![heartbeat.into()]);
+}
+
+/// Records the result, waiting for the lock as long as it takes.
+fn record(
+    context: &Context,
+    ticket: &Ticket,
+    args: &RunArgs,
+    call: &Call,
+    finished: &Finished,
+) -> Result<Exit, Failure> {
+    let outcome = Outcome {
+        turn: ticket.turn.clone(),
+        attempt: ticket.attempt,
+        r#ref: call.r#ref,
+        error: finished.exit != Some(0),
+        content: None,
+        exit: finished.exit.and_then(|exit| u64::try_from(exit).ok()),
+        signal: finished.signal.map(str::to_owned),
+        stdout: Some(finished.stdout.text.clone()),
+        stderr: Some(finished.stderr.text.clone()),
+        truncated: finished.truncated.then_some(true),
+        output_sha256: finished.output_sha256.clone(),
+        duration_ms: Some(finished.duration_ms),
+    };
+    let status = status_of(&outcome);
+    let recorded = append_outcome(context, ticket, call, outcome);
+    let receipt = match recorded {
+        Ok(receipt) => receipt,
+        Err(failure) if args.tool.is_some() => {
+            return Err(Failure {
+                message: format!(
+                    "the command ended with {status} and that could not be recorded: {}",
+                    failure.message
+                ),
+                exit: Exit::OfCommand(NOT_RECORDED),
+                ..failure
+            });
+        }
+        Err(failure) => return Err(failure),
+    };
+    spool::remove(context, &ticket.session, &ticket.turn, call.r#ref);
+    if let Some(error) = &finished.echo_error {
+        return Err(Failure::new(
+            Exit::Unexpected,
+            "answer_lost",
+            format!("the result is recorded, but the output could not be shown: {error}"),
+        ));
+    }
+    if context.out.json {
+        answer_json(context, ticket, receipt)?;
+    }
+    if args.tool.is_some() || args.preserve_status {
+        return Ok(Exit::OfCommand(status));
+    }
+    Ok(Exit::Done)
+}
+
+fn append_outcome(
+    context: &Context,
+    ticket: &Ticket,
+    call: &Call,
+    outcome: Outcome,
+) -> Result<Receipt, Failure> {
+    let signal = || None;
+    let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
+    let mut step = Step { desk: super::desk::Desk::new(context, journal), ticket: ticket.clone() };
+    let (turn, history) = match step.turn() {
+        Some(turn) => (turn.clone(), step.desk.journal.history().clone()),
+        None => step.closed_turn()?,
+    };
+    let known = turn.call(call.r#ref).cloned().ok_or_else(|| {
+        Failure::new(Exit::NotFound, "no_call", format!("turn {} has no call {}", turn.id, call.r#ref))
+    })?;
+    match judge_outcome(&history, &turn, &known, &outcome) {
+        Judged::Accept | Judged::Repeats => step.desk.step(&turn.id, vec![outcome.into()]),
+        Judged::Refused(failure) => Err(failure),
+        Judged::Straggler(why) => Err(keep_straggler(step, &turn, &outcome, why)),
+    }
+}
+
+fn answer_json(context: &Context, ticket: &Ticket, receipt: Receipt) -> Result<(), Failure> {
+    let signal = || None;
+    let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
+    let step = Step { desk: super::desk::Desk::new(context, journal), ticket: ticket.clone() };
+    step.answer(receipt).map(|_| ())
+}
+
+/// CMD never ran: that is known, so the call is answered as a failure that had no effect.
+fn not_started(
+    context: &Context,
+    ticket: &Ticket,
+    args: &RunArgs,
+    call: &Call,
+    error: &RunError,
+) -> Result<Exit, Failure> {
+    let text = super::super::error::chain(error);
+    let code = match error {
+        RunError::NotFound { .. } => NOT_FOUND,
+        RunError::NotExecutable { .. } => NOT_EXECUTABLE,
+        RunError::NotStarted { .. } => NOT_STARTED,
+        // It may have had its effect: the claim stands, and the outcome is unknown.
+        RunError::Lost { .. } => {
+            return Err(Failure::new(Exit::Unknown, "outcome_unknown", text)
+                .with("ref", &call.r#ref)
+                .hint(format!("`turnkeep recover {}` decides about the call", ticket.session)));
+        }
+    };
+    spool::remove(context, &ticket.session, &ticket.turn, call.r#ref);
+    let outcome = Outcome {
+        turn: ticket.turn.clone(),
+        attempt: ticket.attempt,
+        r#ref: call.r#ref,
+        error: true,
+        content: Some(Raw::text(&format!("the command was not started: {text}"))),
+        exit: Some(u64::from(code)),
+        signal: None,
+        stdout: None,
+        stderr: None,
+        truncated: None,
+        output_sha256: None,
+        duration_ms: None,
+    };
+    append_outcome(context, ticket, call, outcome)?;
+    let exit = if args.tool.is_some() || args.preserve_status { Exit::OfCommand(code) } else { Exit::Done };
+    context.out.note(&text);
+    Ok(exit)
+}

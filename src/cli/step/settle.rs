@@ -1,0 +1,128 @@
+//! `step settle`: the end of a turn.
+
+use super::super::args::SettleArgs;
+use super::super::context::Context;
+use super::super::error::{Exit, Failure};
+use super::message::last_model_body;
+use super::{Step, Tickets, content};
+use crate::explain;
+use crate::json::Raw;
+use crate::message::{self, Meaning, Role};
+use crate::record::{Kind, Message, NotRunWhy, Settled, SettledStatus};
+use crate::turn::Turn;
+
+/// `turnkeep step settle`
+pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) -> Result<Exit, Failure> {
+    let text = content(args.file.as_ref())?;
+    let given = text.as_deref().map(Given::read).transpose()?;
+    context.arm()?;
+    let signal = || context.signal();
+    let mut step = Step::open(context, tickets.any()?, &signal)?;
+    let (turn, history) = match step.turn() {
+        Some(turn) => (turn.clone(), step.desk.journal.history().clone()),
+        None => step.closed_turn()?,
+    };
+    let default = if turn.cancelled.is_some() { SettledStatus::Cancelled } else { SettledStatus::Completed };
+    let status = args.status.unwrap_or(default);
+    let last = last_model_body(&turn, &history).map(|(_, body)| body);
+    let reply = match (&given, status) {
+        (Some(given), _) => Some(given.body().clone()),
+        (None, SettledStatus::Completed) => last.clone(),
+        (None, SettledStatus::Failed | SettledStatus::Cancelled) => None,
+    };
+    if let Some(settled) = &turn.settled {
+        let stored = history.get(settled.mark.seq).map(|record| &record.kind);
+        let same = matches!(stored, Some(Kind::Settled(stored))
+            if stored.status == status && stored.reply == reply && stored.reason == args.reason);
+        let mark = settled.mark.clone();
+        if same {
+            return step.repeat(&mark);
+        }
+        return Err(Failure::conflict(
+            "settled",
+            format!("turn {} is settled already as {} (record {})", turn.id, settled.status, mark.seq),
+        ));
+    }
+    step.fence(&turn)?;
+    let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
+    if let Some(Given::Message(raw, meaning)) =
+        given.as_ref().filter(|given| last.as_ref() != Some(given.body()))
+    {
+        turn.check_model_message(meaning).map_err(|why| Failure::conflict("message_refused", why))?;
+        if !meaning.calls.is_empty() {
+            return Err(Failure::conflict("message_refused", "a message with calls does not end a turn")
+                .hint("record it with `turnkeep step message` and run its calls"));
+        }
+        prepared.draft.push(Message {
+            turn: turn.id.clone(),
+            attempt: step.ticket.attempt,
+            format: meaning.format.to_string(),
+            role: meaning.role_word.clone(),
+            message: raw.clone(),
+            calls: None,
+        })?;
+    }
+    if status != SettledStatus::Completed {
+        for record in close_calls(context, &step, &turn, status) {
+            prepared.draft.push(record)?;
+        }
+    }
+    let drafted = prepared.draft.session.turn(&turn.id).cloned().unwrap_or(turn);
+    drafted.check_settle(status).map_err(|why| {
+        Failure::conflict(
+            "not_settleable",
+            format!("turn {} cannot be settled as {status}: {why}", drafted.id),
+        )
+        .hint("`turnkeep inspect --next` says what comes first")
+    })?;
+    let reason = args.reason.clone();
+    let record = Settled { turn: drafted.id.clone(), attempt: step.ticket.attempt, status, reply, reason };
+    let mark = prepared.draft.push(record)?;
+    step.desk.update_tree(&drafted.id);
+    step.desk.journal.write(&mut prepared)?;
+    step.desk.update_tree(&drafted.id);
+    step.answer(super::desk::receipt(&mark, super::Repeated::No))
+}
+
+/// What FILE holds.
+enum Given {
+    /// A model's message.
+    Message(Raw, Box<Meaning>),
+    /// The reply itself.
+    Reply(Raw),
+}
+
+impl Given {
+    fn read(text: &str) -> Result<Self, Failure> {
+        match message::take(text, None, None) {
+            Ok((raw, meaning)) if meaning.role == Role::Assistant => {
+                Ok(Self::Message(raw, Box::new(meaning)))
+            }
+            _ => Ok(Self::Reply(Raw::structured_or_text(text)?)),
+        }
+    }
+
+    fn body(&self) -> &Raw {
+        match self {
+            Self::Message(raw, _) | Self::Reply(raw) => raw,
+        }
+    }
+}
+
+/// A turn that fails or is cancelled answers its open calls first, truly.
+fn close_calls(context: &Context, step: &Step<'_>, turn: &Turn, status: SettledStatus) -> Vec<Kind> {
+    let why = match status {
+        SettledStatus::Cancelled => NotRunWhy::Cancelled,
+        SettledStatus::Completed | SettledStatus::Failed => NotRunWhy::Refused,
+    };
+    let close = |call: &crate::turn::Call| -> Kind {
+        if call.may_have_run() {
+            let session = &step.ticket.session;
+            let output = super::super::spool::output_so_far(context, session, &turn.id, call);
+            explain::interrupted(turn, call, output).into()
+        } else {
+            explain::not_run(turn, call, why).into()
+        }
+    };
+    turn.open_calls().map(close).collect()
+}
