@@ -19,7 +19,7 @@ use crate::status::{self, Status};
 use crate::tree::Tree;
 use crate::treefile;
 use crate::turn::decide::{self, Now, Sighting};
-use crate::turn::next::Asker;
+use crate::turn::next::{Asker, BranchState};
 use crate::turn::{Call, Retain, Session, Turn};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -371,7 +371,16 @@ impl Run<'_, '_> {
     fn document(&self, id: &TurnId, plan: &Plan, asker: Asker) -> Status {
         let (session, history) = (&plan.draft.session, &plan.draft.history);
         let turn = session.turn(id);
-        let mut status = desk::status_of(self.context, session, turn, history, &self.desk.at, asker);
+        let mut status = match self.recovery.mode {
+            Mode::Carry => desk::status_of(self.context, session, turn, history, &self.desk.at, asker),
+            Mode::Show => {
+                // The branch of the plan counts as written.
+                let context = self.context;
+                let look = |owner: &Owner| -> Sighting { context.look(owner) };
+                let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+                status::of(session, turn, history, &now, BranchState::UpToDate, asker)
+            }
+        };
         status.notes.extend(plan.notes.iter().cloned());
         status.decisions = turn.map(|turn| decisions(turn, plan));
         status
