@@ -26,7 +26,7 @@ pub fn run(context: &Context, args: AdmitArgs) -> Result<Exit, Failure> {
     become_cmd::check(&args.cmd)?;
     let input = input(args.text.as_deref(), args.input.as_deref())?;
     let meta = args.meta.as_deref().map(|meta| json_option("--meta", meta)).transpose()?;
-    let wanted = args.turn.as_deref().map(|turn| turn.parse::<TurnId>()).transpose();
+    let wanted = args.turn.as_deref().map(str::parse::<TurnId>).transpose();
     let wanted = wanted.map_err(|why| Failure::usage("bad_turn_id", why))?;
     check_key(args.delivery.as_deref())?;
     let tree = args.tree.as_deref().map(|path| AdmissionTree::read(context, path, &args)).transpose()?;

@@ -55,7 +55,7 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
             let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
             let seq = prepared.draft.next_seq();
             let intent = declaration.intent(context, &step, &turn.id, seq)?;
-            prepared.draft.push(intent).map_err(conflict)?;
+            prepared.draft.push(intent)?;
             let drafted = prepared.draft.session.turn(&turn.id).cloned();
             let call = drafted.as_ref().and_then(|turn| turn.call(CallRef { seq, position: 0 }));
             let (Some(drafted), Some(call)) = (&drafted, call) else {
@@ -63,7 +63,7 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
             };
             let gated = gate(&step, drafted, call);
             if gated.is_ok() {
-                prepared.draft.push(claimed(call, step.ticket.attempt)).map_err(conflict)?;
+                prepared.draft.push(claimed(call, step.ticket.attempt))?;
             }
             // The declaration stands also where the claim waits for an approval.
             match &gated {
@@ -461,8 +461,4 @@ pub(super) fn dispatch(context: &Context, tickets: &Tickets, args: &DispatchArgs
     step.fence(&turn)?;
     gate(&step, &turn, &call)?;
     step.commit(vec![record.into()])
-}
-
-fn conflict(error: crate::draft::DraftError) -> Failure {
-    error.into()
 }

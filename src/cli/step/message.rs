@@ -34,8 +34,11 @@ pub(super) fn message(context: &Context, tickets: &Tickets, args: &MessageArgs) 
     let seq = prepared.draft.next_seq();
     let session = step.desk.session()?;
     let intents = recovery::intents(session, &turn.id, seq, &meaning, &context.policy);
-    let calls: Vec<CallIntent> =
-        intents.into_iter().zip(ids).map(|(intent, id)| CallIntent { id: Some(id), ..intent }).collect();
+    let calls: Vec<CallIntent> = intents
+        .into_iter()
+        .zip(assigned(ids, seq))
+        .map(|(intent, id)| CallIntent { id: Some(id), ..intent })
+        .collect();
     let record = Message {
         turn: turn.id.clone(),
         attempt: step.ticket.attempt,
@@ -74,23 +77,18 @@ fn close_cut_off(
     Ok(())
 }
 
-/// The ids of the calls: each must tell its call apart within the message.
-fn call_ids(meaning: &Meaning, assign: bool) -> Result<Vec<String>, Failure> {
+/// The ids of the calls, each of which must tell its call apart within the message; `None` where one is to be given.
+fn call_ids(meaning: &Meaning, assign: bool) -> Result<Vec<Option<String>>, Failure> {
     let mut taken = HashSet::new();
-    let mut wrong = Vec::new();
-    let mut ids = Vec::with_capacity(meaning.calls.len());
-    for (position, call) in meaning.calls.iter().enumerate() {
-        let id = call.id.clone().unwrap_or_default();
-        if !id.is_empty() && taken.insert(id.clone()) {
-            ids.push(id);
-            continue;
-        }
-        wrong.push(position.to_string());
-        let fresh = (0..).map(|n| format!("call_{position}_{n}")).find(|fresh| !taken.contains(fresh));
-        let fresh = fresh.unwrap_or_default();
-        taken.insert(fresh.clone());
-        ids.push(fresh);
-    }
+    let good = |id: &String| !id.is_empty() && taken.insert(id.clone());
+    let ids: Vec<Option<String>> =
+        meaning.calls.iter().map(|call| call.id.clone()).map(keep_if(good)).collect();
+    let wrong: Vec<String> = ids
+        .iter()
+        .enumerate()
+        .filter(|(_, id)| id.is_none())
+        .map(|(position, _)| position.to_string())
+        .collect();
     if wrong.is_empty() || assign {
         return Ok(ids);
     }
@@ -99,6 +97,23 @@ fn call_ids(meaning: &Meaning, assign: bool) -> Result<Vec<String>, Failure> {
         format!("the calls at positions {} have an empty or doubled id", wrong.join(", ")),
     )
     .hint("give each call an id of its own, or let turnkeep do it with --assign-ids; nothing was written"))
+}
+
+fn keep_if(mut good: impl FnMut(&String) -> bool) -> impl FnMut(Option<String>) -> Option<String> {
+    move |id| id.filter(|id| good(id))
+}
+
+/// Gives ids that no other message of the turn can have.
+fn assigned(ids: Vec<Option<String>>, seq: u64) -> Vec<String> {
+    let taken: HashSet<String> = ids.iter().flatten().cloned().collect();
+    let fresh = |position: usize| {
+        let mut fresh = format!("call_{seq}_{position}");
+        while taken.contains(&fresh) {
+            fresh.push('_');
+        }
+        fresh
+    };
+    ids.iter().enumerate().map(|(position, id)| id.clone().unwrap_or_else(|| fresh(position))).collect()
 }
 
 /// A result in a message needs a call that was claimed or answered.
@@ -185,13 +200,8 @@ pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Re
     }
     let Some((mark, repeated)) = last else { return Err(no_content("entries, one a line,")) };
     step.desk.update_tree(&turn.id);
-    if repeated == super::Repeated::No {
-        step.desk.journal.write(&mut prepared)?;
-        step.desk.update_tree(&turn.id);
-    } else if !prepared.draft.bytes.is_empty() {
-        step.desk.journal.write(&mut prepared)?;
-        step.desk.update_tree(&turn.id);
-    }
+    step.desk.journal.write(&mut prepared)?;
+    step.desk.update_tree(&turn.id);
     step.answer(super::desk::receipt(&mark, repeated))
 }
 

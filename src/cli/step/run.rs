@@ -274,12 +274,7 @@ fn execute(
         keep_bytes_max: KEEP_BYTES_MAX,
     };
     let tick = claimed.lease_ms.map_or(Duration::from_secs(3_600), |lease| Duration::from_millis(lease / 3));
-    let mut renew = || renew_lease(context, ticket, claimed.lease_ms);
-    let mut on_tick = || {
-        if claimed.lease_ms.is_some() {
-            renew();
-        }
-    };
+    let mut on_tick = || renew_lease(context, ticket, claimed.lease_ms);
     match run::run(&command, &mut on_tick, tick.max(Duration::from_millis(50))) {
         Ok(finished) => record(context, ticket, args, call, &finished),
         Err(error) => not_started(context, ticket, args, call, &error),
