@@ -21,3 +21,4 @@ pub mod storage;
 pub mod tree;
 pub mod treefile;
 pub mod turn;
+pub mod verify;
