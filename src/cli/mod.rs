@@ -4,6 +4,7 @@
 //! nothing prints but [`output`].
 
 mod admit;
+pub mod advice;
 mod args;
 mod become_cmd;
 mod context;
