@@ -87,8 +87,7 @@ fn before(turn: &Turn, tree: &Tree) -> Result<Vec<entries::Line>, ContextError> 
         return Ok(Vec::new());
     };
     let index = tree.find(leaf).ok_or_else(|| ContextError::NoLeaf(leaf.to_owned()))?;
-    let line =
-        |index: &usize| Some(entries::Line { text: Raw::parse(tree.text(*index)).ok()?, seq: None });
+    let line = |index: &usize| Some(entries::Line { text: Raw::parse(tree.text(*index)).ok()?, seq: None });
     Ok(tree.path(index).entries.iter().filter_map(line).collect())
 }
 
@@ -137,7 +136,8 @@ fn with_own(mut said: Said, history: &History) -> Said {
                 message::meaning(format, &message.message).ok().map(|meaning| (format, meaning))
             });
             meaning.and_then(|(format, meaning)| {
-                let mine = meaning.answers.into_iter().find(|answer| Some(&answer.call_id) == call.as_ref())?;
+                let mine =
+                    meaning.answers.into_iter().find(|answer| Some(&answer.call_id) == call.as_ref())?;
                 Some((format.stored(), mine.raw))
             })
         }

@@ -60,7 +60,8 @@ fn exchange(model: &Model, ids: &mut Ids) -> Vec<Raw> {
     if said == "[]" || said == "\"\"" {
         return Vec::new();
     }
-    let results: Vec<Raw> = model.answers.iter().zip(&shown).map(|(said, id)| tool_result(said, id)).collect();
+    let results: Vec<Raw> =
+        model.answers.iter().zip(&shown).map(|(said, id)| tool_result(said, id)).collect();
     let answered = (!results.is_empty()).then(|| message("user", &array(&results)));
     [message("assistant", &said)].into_iter().chain(answered).collect()
 }

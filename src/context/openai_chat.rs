@@ -56,7 +56,10 @@ fn exchange(model: &Model, ids: &mut Ids, messages: &mut Vec<Raw>) {
     for ((answer, call), id) in model.answers.iter().zip(&model.calls).zip(&shown) {
         let blocks = blocks(&answer.pi);
         if let Some(own) = answer.own(OWN).filter(|_| !old) {
-            messages.push(with_members(own.get(), &[("role", "\"tool\""), ("tool_call_id", Raw::text(id).get())]));
+            messages.push(with_members(
+                own.get(),
+                &[("role", "\"tool\""), ("tool_call_id", Raw::text(id).get())],
+            ));
             continue;
         }
         let head = ObjectWriter::default();
@@ -66,7 +69,9 @@ fn exchange(model: &Model, ids: &mut Ids, messages: &mut Vec<Raw>) {
             head.string("role", "tool").string("tool_call_id", id)
         };
         messages.push(head.raw("content", &joined(&texts(&blocks))).finish());
-        images.extend(parts(&blocks.into_iter().filter(|block| matches!(block, Block::Image(..))).collect::<Vec<_>>()));
+        images.extend(parts(
+            &blocks.into_iter().filter(|block| matches!(block, Block::Image(..))).collect::<Vec<_>>(),
+        ));
     }
     if !images.is_empty() {
         messages.push(message("user", &array(&images)));
@@ -94,7 +99,8 @@ fn own_said(own: &Object<'_>, ids: &[String]) -> Option<Raw> {
             continue;
         }
         says |= !empty && *value != "\"\"";
-        writer = if key == "tool_calls" { writer.raw(key, &own_calls(own, ids)) } else { writer.raw(key, value) };
+        writer =
+            if key == "tool_calls" { writer.raw(key, &own_calls(own, ids)) } else { writer.raw(key, value) };
     }
     says.then(|| writer.finish())
 }

@@ -2,7 +2,9 @@
 //!
 //! A model's own items go back as they came, reasoning included; each call has one output item behind them.
 
-use super::{Block, Context, Ids, Model, Node, Said, array, blocks, joined, system_prompt, texts, with_members};
+use super::{
+    Block, Context, Ids, Model, Node, Said, array, blocks, joined, system_prompt, texts, with_members,
+};
 use crate::json::{ObjectWriter, Raw, View};
 use crate::message::{Asked, Format};
 
