@@ -4,13 +4,13 @@
 //! and that only when every verdict is sound.
 
 use super::args::VerifyArgs;
-use super::context::{self, Context};
+use super::context::Context;
 use super::error::{Exit, Failure, chain};
 use super::output::escaped;
 use crate::paths::{PathError, Root};
 use crate::record::Owner;
 use crate::storage::Storage;
-use crate::turn::decide::Sighting;
+use crate::turn::decide::{Now, Sighting};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
@@ -31,7 +31,7 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
     let expected = expected_head(args, &targets)?;
     let at = context.at();
     let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = context::now(context, &at, &look);
+    let now = Now { at, policy: &context.policy, look: &look };
     let user = rustix::process::geteuid().as_raw();
 
     let mut reports = Vec::with_capacity(targets.len());
