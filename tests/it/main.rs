@@ -1,1 +1,5 @@
-//! The one integration binary.
+//! Tests of the built program, its files and its documents.
+
+mod docs;
+mod quickstart;
+mod tidy;
