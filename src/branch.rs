@@ -120,6 +120,31 @@ pub fn ours(session: &str, turn: &Turn, history: &History, tree: &Tree) -> HashS
     ids
 }
 
+/// One entry that the branch has to hold, and the record whose form it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The entry, under our id and without a parent.
+    pub(crate) entry: Raw,
+    /// Seq of the record.
+    pub(crate) seq: u64,
+}
+
+/// What the branch of a turn holds of its conversation, whatever is on the file already.
+pub(crate) fn pieces(turn: &Turn, history: &History) -> Vec<Piece> {
+    let script = Script::of(turn, history, Extent::Steps);
+    let mut ids = script.ids(&Found::default());
+    let mut pieces = Vec::new();
+    for part in &script.parts {
+        let Some(form) = part.forms.first() else { continue };
+        match form.build(None, &|id| ids.map(id)) {
+            Some(entry) => pieces.push(Piece { entry, seq: form.mark.seq }),
+            // It points at an entry that is left out, so it is left out too.
+            None => ids.leave_out(part),
+        }
+    }
+    pieces
+}
+
 /// A recovered branch: does the last line of the file continue it?
 pub fn last_line_continues(plan: &Plan, tree: &Tree) -> bool {
     let Some(last) = tree.last_entry() else { return true };
@@ -501,6 +526,7 @@ fn last_branch(turn: &Turn) -> Option<u64> {
 }
 
 /// What of the branch is on the file.
+#[derive(Default)]
 struct Found {
     present: HashMap<String, usize>,
     count: u64,

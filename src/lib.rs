@@ -3,6 +3,7 @@
 pub mod branch;
 pub mod chain;
 pub mod cli;
+pub mod context;
 pub mod draft;
 pub mod explain;
 pub mod journal;
@@ -21,3 +22,4 @@ pub mod storage;
 pub mod tree;
 pub mod treefile;
 pub mod turn;
+pub mod verify;

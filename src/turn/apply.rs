@@ -21,8 +21,21 @@ use crate::record::{
 pub struct Illegal {
     /// The record's kind.
     pub kind: &'static str,
+    /// Which rule it breaks.
+    pub rule: Rule,
     /// What it runs into.
     pub why: String,
+}
+
+/// What a record is judged by, beside its chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Which record may follow which.
+    Transition,
+    /// What was decided must follow from the policies that stand in the records.
+    Policy,
+    /// `base` names the oldest unclosed turn.
+    Base,
 }
 
 type Checked = Result<(), String>;
@@ -32,13 +45,15 @@ impl Session {
     ///
     /// On an error the session is unchanged. Chain and framing were judged before.
     pub fn apply(&mut self, record: &Record, offset: u64) -> Result<(), Illegal> {
-        let illegal = |why: String| Illegal { kind: record.kind.word(), why };
+        let illegal = |rule| move |why: String| Illegal { kind: record.kind.word(), rule, why };
         let base = self.base_after(&record.kind, offset);
-        self.transition(record, offset).map_err(illegal)?;
+        self.check_policy(&record.kind).map_err(illegal(Rule::Policy))?;
+        self.transition(record, offset).map_err(illegal(Rule::Transition))?;
         self.head = mark(record, offset);
-        if record.base != base {
-            return Err(illegal(format!("its base is {}, the state after it begins at {base}", record.base)));
-        }
+        ensure(record.base == base, || {
+            format!("its base is {}, the state after it begins at {base}", record.base)
+        })
+        .map_err(illegal(Rule::Base))?;
         Ok(())
     }
 
@@ -82,6 +97,33 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// A policy never makes a later decision bolder than what was stored with the call.
+    fn check_policy(&self, kind: &Kind) -> Checked {
+        let Kind::Recovered(recovered) = kind else { return Ok(()) };
+        let Some(turn) = self.turn(&recovered.turn) else { return Ok(()) };
+        for decided in &recovered.decisions {
+            let Some(call) = turn.call(decided.r#ref) else {
+                // It may have been asked for in a record that was lost.
+                ensure(self.lost > 0, || format!("there is no call {} to decide about", decided.r#ref))?;
+                continue;
+            };
+            ensure(decided.replay_stored <= call.replay, || {
+                format!("call {} was stored as {}, not as {}", call.r#ref, call.replay, decided.replay_stored)
+            })?;
+            if decided.decision != Decision::Rerun || call.answer.is_some() {
+                continue;
+            }
+            let bolder = decided.replay_stored.min(decided.replay_now);
+            ensure(bolder > record::Replay::Never, || {
+                format!("call {} may never be run again, and a rerun was decided", call.r#ref)
+            })?;
+            ensure(turn.cancelled.is_none(), || {
+                format!("call {} is rerun in a turn that was cancelled", call.r#ref)
+            })?;
+        }
+        Ok(())
     }
 
     fn admit(&mut self, admitted: &record::Admitted, record: &Record, offset: u64) -> Checked {

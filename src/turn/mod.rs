@@ -8,7 +8,7 @@ mod apply;
 pub mod decide;
 pub mod next;
 
-pub use apply::Illegal;
+pub use apply::{Illegal, Rule};
 
 use crate::json::Raw;
 use crate::message::Ending;
