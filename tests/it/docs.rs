@@ -7,6 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use turnkeep::cli::error::Exit;
 use turnkeep::record::Kind;
+use turnkeep::verify::Code;
 
 const BEGIN: &str = "<!-- generated: TURNKEEP_UPDATE_DOCS=1 cargo test --test it docs -->\n";
 const END: &str = "<!-- end of the generated part -->\n";
@@ -80,4 +81,14 @@ fn the_format_lists_every_kind() {
 fn the_version_table_knows_this_format() {
     let (_, text) = document("format.md");
     assert!(text.contains(&format!("| `{}` |", turnkeep::record::FORMAT)));
+}
+
+#[test]
+fn the_findings_are_those_of_the_code() {
+    let mut table = "| code | name | severity | what to do |\n| --- | --- | --- | --- |\n".to_owned();
+    for code in Code::ALL {
+        let (name, severity) = (code.name(), code.severity().word());
+        writeln!(table, "| {} | {name} | {severity} | {} |", code.code(), code.what_to_do()).expect("text");
+    }
+    generated("verify-codes.md", &table);
 }

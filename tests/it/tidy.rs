@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Modules of the library, lowest first: a module uses only those before it.
 const LAYERS: &[&str] = &[
     "json", "record", "chain", "scan", "storage", "paths", "owner", "lock", "policy", "message", "run",
-    "turn", "draft", "journal", "explain", "tree", "branch", "recovery", "treefile", "status", "verify",
+    "turn", "draft", "journal", "explain", "tree", "branch", "recovery", "treefile", "context", "status", "verify",
     "cli",
 ];
 
