@@ -27,7 +27,10 @@ fn generated(name: &str, wanted: &str) {
     if std::env::var_os("TURNKEEP_UPDATE_DOCS").is_some() {
         fs::write(path, format!("{head}{BEGIN}{wanted}{END}{foot}")).expect("written");
     } else {
-        assert!(found == wanted, "docs/{name} does not say what the code says; run the tests once with TURNKEEP_UPDATE_DOCS=1\n--- wanted\n{wanted}\n--- found\n{found}");
+        assert!(
+            found == wanted,
+            "docs/{name} does not say what the code says; run the tests once with TURNKEEP_UPDATE_DOCS=1\n--- wanted\n{wanted}\n--- found\n{found}"
+        );
     }
 }
 
@@ -44,15 +47,15 @@ fn the_reference_is_what_the_command_line_says() {
 fn render(text: &mut String, command: &mut clap::Command, level: usize) {
     let is_root = level == 2;
     // What the environment holds here is nobody's business; options of all commands are told once.
-    let mut shown =
-        command.clone().mut_args(|arg| {
-            let hidden = arg.get_id() == "help" || (!is_root && arg.is_global_set());
-            arg.hide_env_values(true).hide(hidden)
-        });
+    let mut shown = command.clone().mut_args(|arg| {
+        let hidden = arg.get_id() == "help" || (!is_root && arg.is_global_set());
+        arg.hide_env_values(true).hide(hidden)
+    });
     let path = shown.get_bin_name().unwrap_or("turnkeep").to_owned();
     let help = shown.render_help().to_string();
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-    writeln!(text, "{} {path}\n\n```text\n{}\n```\n", "#".repeat(level.min(3)), lines.join("\n").trim_end()).expect("text");
+    writeln!(text, "{} {path}\n\n```text\n{}\n```\n", "#".repeat(level.min(3)), lines.join("\n").trim_end())
+        .expect("text");
     for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
         render(text, below, level + 1);
     }

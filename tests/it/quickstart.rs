@@ -108,8 +108,19 @@ echo '{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"functio
             .expect("started")
     };
     let admit = [
-        "admit", "room-42", "--delivery", "msg-981", "--tree", "chat.jsonl", "--tree-mode", "append", "--text",
-        "Restart web and tell me", "--resume", "--", "./driver.sh",
+        "admit",
+        "room-42",
+        "--delivery",
+        "msg-981",
+        "--tree",
+        "chat.jsonl",
+        "--tree-mode",
+        "append",
+        "--text",
+        "Restart web and tell me",
+        "--resume",
+        "--",
+        "./driver.sh",
     ];
     let output = run(&admit);
     assert!(output.status.success(), "{}", told(&output));

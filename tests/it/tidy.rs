@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// Modules of the library, lowest first: a module uses only those before it.
 const LAYERS: &[&str] = &[
     "json", "record", "chain", "scan", "storage", "paths", "owner", "lock", "policy", "message", "run",
-    "turn", "draft", "journal", "explain", "tree", "branch", "recovery", "treefile", "context", "status", "verify",
-    "cli",
+    "turn", "draft", "journal", "explain", "tree", "branch", "recovery", "treefile", "context", "status",
+    "verify", "cli",
 ];
 
 /// Words of the system, and who may name them: modules or files below `src`.
@@ -209,7 +209,10 @@ fn documents() -> Vec<(PathBuf, String)> {
 /// Targets of the links of a document, without anchors.
 fn links(text: &str) -> Vec<&str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    targets.map(|target| target.split('#').next().unwrap_or_default()).filter(|target| !target.is_empty()).collect()
+    targets
+        .map(|target| target.split('#').next().unwrap_or_default())
+        .filter(|target| !target.is_empty())
+        .collect()
 }
 
 #[test]
@@ -244,7 +247,10 @@ fn documents_and_scripts_name_no_path_of_one_machine() {
     for ending in [".sh", ".rs", ".ts", ".toml"] {
         for folder in ["src", "tests", "docs"] {
             let read = |path: PathBuf| (path.clone(), fs::read_to_string(&path).unwrap_or_default());
-            let own = |path: &PathBuf| !path.ends_with("tests/it/tidy.rs") && !path.components().any(|part| part.as_os_str() == "lab");
+            let own = |path: &PathBuf| {
+                !path.ends_with("tests/it/tidy.rs")
+                    && !path.components().any(|part| part.as_os_str() == "lab")
+            };
             texts.extend(files(&project().join(folder), ending).into_iter().filter(own).map(read));
         }
     }
