@@ -10,9 +10,7 @@
     reason = "a test that cannot go on panics"
 )]
 
-mod kit;
-//! Tests of the built program, its files and its documents.
-
 mod docs;
+mod kit;
 mod quickstart;
 mod tidy;
