@@ -13,4 +13,5 @@
 mod docs;
 mod kit;
 mod quickstart;
+mod script;
 mod tidy;
