@@ -46,7 +46,10 @@ pub(super) fn session(
             head.seq,
             head.hash
         ),
-        None => writeln!(text, "{}: no records", escaped(&seen.place.path.display().to_string())),
+        None => {
+            let none = if seen.damage.is_empty() { "no records yet" } else { "no genesis that can be read" };
+            writeln!(text, "{}: {none}", escaped(&seen.place.path.display().to_string()))
+        }
     };
     let turns: Vec<&Turn> = seen.session.iter().flat_map(|session| &session.turns).collect();
     if !turns.is_empty() {
@@ -58,12 +61,13 @@ pub(super) fn session(
         text.push_str(&one_turn(seen, turn, status, now, style));
     }
     let _infallible = writeln!(text, "\nnext: {} - {}", status.next.r#do, escaped(&status.next.why));
-    if let Some(id) = &status.turn
-        && let Some(command) = advice::command(&seen.id, id, &status.next)
-    {
-        for line in command.lines() {
-            let _infallible = writeln!(text, "  {}", escaped(line));
-        }
+    let command = match (&status.turn, seen.damage.is_empty()) {
+        (_, false) => Some(format!("turnkeep recover {} --salvage --why TEXT", advice::quoted(&seen.id))),
+        (Some(turn), true) => advice::command(&seen.id, turn, &status.next),
+        (None, true) => None,
+    };
+    for line in command.iter().flat_map(|command| command.lines()) {
+        let _infallible = writeln!(text, "  {}", escaped(line));
     }
     for note in &status.notes {
         let _infallible = writeln!(text, "note: {}", escaped(note));
