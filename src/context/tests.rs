@@ -280,7 +280,7 @@ fn on_tree() -> (Story, Tree) {
 #[test]
 fn what_stood_before_is_read_as_pi_reads_it() {
     let (story, tree) = on_tree();
-    let summary = r#"The conversation history before this point was compacted into the following summary:\n\n<summary>\nThey spoke.\n</summary>"#;
+    let summary = r"The conversation history before this point was compacted into the following summary:\n\n<summary>\nThey spoke.\n</summary>";
     assert_eq!(
         story.context_on(Some(&tree), Format::Pi),
         [

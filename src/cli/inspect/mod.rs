@@ -356,8 +356,9 @@ fn print_next(
     if context.out.json {
         context.out.document(&status)?;
     } else {
-        let refs: String = status.next.refs.iter().map(|call| format!("\n{call}")).collect();
-        context.out.line(&format!("{}{refs}", status.next.r#do))?;
+        let refs = status.next.refs.iter().map(ToString::to_string);
+        let lines: Vec<String> = [status.next.r#do.to_owned()].into_iter().chain(refs).collect();
+        context.out.line(&lines.join("\n"))?;
     }
     Ok(Exit::Done)
 }
@@ -373,7 +374,8 @@ fn print_context(context: &Context, args: &InspectArgs, seen: &Seen, turn: &Turn
         }
         None => None,
     };
-    let built = conversation::build(turn, &seen.history, tree.as_ref(), format).map_err(no_context)?;
+    let built = conversation::build(turn, &seen.history, tree.as_ref(), format)
+        .map_err(|error| no_context(&error))?;
     for note in &built.notes {
         context.out.note(note);
     }
@@ -399,15 +401,15 @@ fn check_tree(turn: &Turn, tree: &tree::Tree, path: &std::path::Path) -> Result<
     }
 }
 
-fn no_context(error: conversation::ContextError) -> Failure {
-    match &error {
+fn no_context(error: &conversation::ContextError) -> Failure {
+    match error {
         conversation::ContextError::Unanswered(calls) => {
             let refs: Vec<String> = calls.iter().map(|(call, _)| call.to_string()).collect();
-            Failure::conflict("unanswered", &error)
+            Failure::conflict("unanswered", error)
                 .with("refs", &refs)
                 .hint("`turnkeep inspect SESSION --next` says what to do about them")
         }
-        conversation::ContextError::NoLeaf(_) => Failure::new(Exit::Damaged, "tree_damaged", chain(&error)),
+        conversation::ContextError::NoLeaf(_) => Failure::new(Exit::Damaged, "tree_damaged", chain(error)),
     }
 }
 

@@ -34,23 +34,17 @@ pub(super) fn session(
     now: &Now<'_>,
     style: Style,
 ) -> String {
-    let mut text = format!("session {}\n", escaped(&seen.id));
     // Writing to a String cannot fail.
-    let _infallible = match &status.head {
-        Some(head) => writeln!(
-            text,
-            "{}: {} records, {}, head {}:{}",
-            escaped(&seen.place.path.display().to_string()),
-            head.seq + 1,
-            size_text(seen.end),
-            head.seq,
-            head.hash
-        ),
-        None => {
-            let none = if seen.damage.is_empty() { "no records yet" } else { "no genesis that can be read" };
-            writeln!(text, "{}: {none}", escaped(&seen.place.path.display().to_string()))
+    let mut text = format!("session {}\n", escaped(&seen.id));
+    let path = escaped(&seen.place.path.display().to_string());
+    let held = match &status.head {
+        Some(head) => {
+            format!("{} records, {}, head {}:{}", head.seq + 1, size_text(seen.end), head.seq, head.hash)
         }
+        None if seen.damage.is_empty() => "no records yet".to_owned(),
+        None => "no genesis that can be read".to_owned(),
     };
+    let _infallible = writeln!(text, "{path}: {held}");
     let turns: Vec<&Turn> = seen.session.iter().flat_map(|session| &session.turns).collect();
     if !turns.is_empty() {
         text.push('\n');
