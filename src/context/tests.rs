@@ -251,7 +251,8 @@ const TREE: &str = r#"{"type":"session","version":3,"id":"sess"}
 {"type":"message","id":"a","parentId":"s","message":{"role":"user","content":"old","timestamp":2}}
 {"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[{"type":"text","text":"older answer"}],"stopReason":"stop","timestamp":3}}
 {"type":"message","id":"c","parentId":"b","message":{"role":"user","content":"kept","timestamp":4}}
-{"type":"message","id":"d","parentId":"c","message":{"role":"assistant","content":[{"type":"toolCall","id":"","name":"read","arguments":{"p":1}},{"type":"toolCall","id":"call|2","name":"read","arguments":{"p":2}}],"stopReason":"toolUse","timestamp":5}}
+{"type":"message","id":"c2","parentId":"c","message":{"role":"system","content":"Patch.","timestamp":4}}
+{"type":"message","id":"d","parentId":"c2","message":{"role":"assistant","content":[{"type":"toolCall","id":"","name":"read","arguments":{"p":1}},{"type":"toolCall","id":"call|2","name":"read","arguments":{"p":2}}],"stopReason":"toolUse","timestamp":5}}
 {"type":"message","id":"e","parentId":"d","message":{"role":"toolResult","toolCallId":"call|2","toolName":"read","content":[{"type":"text","text":"two"}],"isError":false,"timestamp":6}}
 {"type":"message","id":"e2","parentId":"e","message":{"role":"toolResult","toolCallId":"nobody","toolName":"read","content":[],"isError":false,"timestamp":6}}
 {"type":"compaction","id":"f","parentId":"e2","timestamp":"1970-01-01T00:00:00.007Z","summary":"They spoke.","firstKeptEntryId":"c","tokensBefore":9,"systemMessage":{"role":"system","content":"Be brief.","sections":{"cwd":"/b","x":null},"timestamp":7}}
