@@ -11,5 +11,9 @@
 )]
 
 mod admit;
+mod call;
+mod deliver;
 mod kit;
 mod message;
+mod person;
+mod settle;
