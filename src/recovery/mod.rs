@@ -33,6 +33,8 @@ pub struct Request {
     pub calls: CloseCalls,
     /// `--unpark`: who and why.
     pub unpark: Option<(String, String)>,
+    /// Where the session file was moved to; `None` is where it was.
+    pub tree_path: Option<String>,
 }
 
 /// Whether the agent can run calls that a recovery lets run.
@@ -193,7 +195,9 @@ impl Planner<'_> {
         if turn.parked.is_some() {
             return self.wait(turn.parked.map(|parked| format!("the turn is parked: {}", parked.why)));
         }
-        if !unfinished && self.would_wait(&adoption)? {
+        let at_it = matches!(beginning, Beginning::SameOwner)
+            && turn.open_calls().any(|call| self.own_claim(&turn, call));
+        if !unfinished && !at_it && self.would_wait(&adoption)? {
             return self.wait(None);
         }
         if parks {
@@ -215,6 +219,7 @@ impl Planner<'_> {
                 self.journal_entries(&adoption)?;
                 let decided = self.settle_calls(since)?;
                 let due: Vec<Decided> = decided.into_iter().filter(|decided| self.due(decided)).collect();
+                self.list_decisions(&self.with_recorded(&turn, &due));
                 if due.is_empty() && adoption.entries.is_empty() && !self.branch_is_due() {
                     self.plan.before_branch = self.plan.draft.bytes.len();
                     return Ok(());
@@ -251,7 +256,11 @@ impl Planner<'_> {
             (Some(asking), Some(owner)) => crate::owner::same(asking, owner),
             _ => false,
         };
-        let may_live = matches!(holder, Holder::Alive | Holder::Lapsed) && !same;
+        // Out of sight with a lease that ran out, it counts as gone; it may act all the same.
+        let unseen = current.owner.as_ref().is_some_and(|owner| {
+            holder == Holder::Gone && (self.around.now.look)(owner) == decide::Sighting::Elsewhere
+        });
+        let may_live = (unseen || matches!(holder, Holder::Alive | Holder::Lapsed)) && !same;
         if holder == Holder::Alive && !same && self.request.force.is_none() {
             return Err(Refusal::OwnerAlive {
                 turn: turn.id.clone(),
@@ -269,17 +278,7 @@ impl Planner<'_> {
     }
 
     fn check_tree(&self) -> Result<(), Refusal> {
-        let (Some(tree), Some(admitted)) = (self.tree(), &self.turn().tree) else { return Ok(()) };
-        if tree.tail == tree::Tail::Empty {
-            if admitted.bytes > 0 {
-                return Err(Refusal::TreeMissing {
-                    path: admitted.path.clone(),
-                    committed: self.turn().facts.len(),
-                });
-            }
-            return Ok(());
-        }
-        Ok(tree::check_path(tree, admitted.leaf.as_deref())?)
+        self.tree().map_or(Ok(()), |tree| check_tree(self.turn(), tree))
     }
 
     /// The tree, if it is this turn's to write: no later turn was admitted on it.
@@ -385,6 +384,12 @@ impl Planner<'_> {
         }
     }
 
+    /// What was decided now, and behind it what this attempt decided before.
+    fn with_recorded(&self, turn: &Turn, due: &[Decided]) -> Vec<Decided> {
+        let recorded = turn.current().and_then(|attempt| attempt.recovered.as_ref());
+        due.iter().chain(recorded.iter().flat_map(|(_, decisions)| decisions)).cloned().collect()
+    }
+
     fn settle_call(&mut self, turn: &Turn, call: &Call) -> Result<Decided, Refusal> {
         let mut ruling = decide::rule(turn, call, &self.around.now);
         if let Some(answer) = &call.answer {
@@ -459,7 +464,7 @@ impl Planner<'_> {
         let attempt = turn.current_number();
         let branch = self.plan.branch.as_ref().and_then(|branch| {
             Some(Branch {
-                path: turn.tree.as_ref()?.path.clone(),
+                path: self.request.tree_path.clone().or_else(|| Some(turn.tree.as_ref()?.path.clone()))?,
                 from: branch.from.clone(),
                 leaf: branch.leaf.clone()?,
                 entries: branch.entries,
@@ -490,7 +495,7 @@ impl Planner<'_> {
     fn plan_branch(&mut self, extent: Extent) -> Result<(), Refusal> {
         let Some(tree) = self.tree() else { return Ok(()) };
         let (session, history) = (self.session(), &self.plan.draft.history);
-        let header = (tree.tail == tree::Tail::Empty).then(|| header_for(self.turn(), history));
+        let header = needs_header(tree).then(|| header_for(self.turn(), history));
         let branch = branch::plan(&session.id, self.turn(), history, tree, extent)?;
         self.plan.branch = Some(branch);
         self.plan.header = header;
@@ -503,6 +508,26 @@ pub fn owns_tree(session: &Session, turn: &Turn) -> bool {
     let Some(tree) = &turn.tree else { return false };
     let later = session.turns.iter().filter(|other| other.admitted.seq > turn.admitted.seq);
     !later.filter_map(|other| other.tree.as_ref()).any(|other| other.path == tree.path)
+}
+
+/// What must hold before the branch of a turn is written.
+pub fn check_tree(turn: &Turn, tree: &Tree) -> Result<(), Refusal> {
+    let Some(admitted) = &turn.tree else { return Ok(()) };
+    if !needs_header(tree) {
+        return Ok(tree::check_path(tree, admitted.leaf.as_deref())?);
+    }
+    if admitted.bytes > 0 {
+        let (path, committed) = (admitted.path.clone(), turn.facts.len());
+        return Err(Refusal::TreeMissing { path, committed });
+    }
+    Ok(())
+}
+
+/// Whether a session file is still to be begun: it is not there, it is empty, or its first write was cut off.
+pub fn needs_header(tree: &Tree) -> bool {
+    let torn = matches!(tree.tail, tree::Tail::Torn { .. } | tree::Tail::Nul { .. });
+    let only = tree.entries.is_empty() && tree.header.is_none() && tree.others.len() == 1;
+    tree.tail == tree::Tail::Empty || (torn && only && !tree.bom)
 }
 
 /// Whether the session tree is behind the journal, so that `recover` comes next.

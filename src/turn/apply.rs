@@ -715,8 +715,19 @@ impl Turn {
                 call.rerun_by = (decided.decision == Decision::Rerun).then_some(recovered.attempt);
             }
         }
+        if let (Some(tree), Some(branch)) = (&mut self.tree, &recovered.branch) {
+            // The file may have been moved since.
+            tree.path.clone_from(&branch.path);
+        }
         if let Some(attempt) = self.attempts.last_mut() {
-            attempt.recovered = Some((mark.clone(), recovered.decisions.clone()));
+            // The same owner that asks again has only what became due decided anew.
+            let earlier = attempt.recovered.take().map(|(_, decisions)| decisions).unwrap_or_default();
+            let stands = |decided: &record::Decided| {
+                recovered.decisions.iter().all(|newer| newer.r#ref != decided.r#ref)
+            };
+            let mut decisions: Vec<record::Decided> = earlier.into_iter().filter(stands).collect();
+            decisions.extend(recovered.decisions.iter().cloned());
+            attempt.recovered = Some((mark.clone(), decisions));
         }
     }
 

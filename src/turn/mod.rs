@@ -79,7 +79,7 @@ pub struct Turn {
     pub delivery_key: Option<String>,
     /// Digest of its input.
     pub input_sha256: Hash,
-    /// The session tree it was admitted on.
+    /// The session tree it was admitted on; its path is where the newest recovery wrote.
     pub tree: Option<AdmittedTree>,
     /// Its attempts, in order.
     pub attempts: Vec<Attempt>,
@@ -126,7 +126,7 @@ pub struct Attempt {
     pub renewed: At,
     /// Whether it got anywhere: a claim alone is no progress.
     pub progress: bool,
-    /// Its newest `recovered`: seq and decisions.
+    /// Its newest `recovered`, and all that was decided under this attempt.
     pub recovered: Option<(Mark, Vec<Decided>)>,
 }
 

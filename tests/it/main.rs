@@ -10,4 +10,6 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod forge;
 mod kit;
+mod recover_tail;
