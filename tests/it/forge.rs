@@ -35,8 +35,20 @@ pub fn chain(heads: &[String]) -> Vec<u8> {
 ///
 /// The length has to stay, since offsets are recorded.
 pub fn replaced(journal: &[u8], from: &str, to: &str) -> Vec<u8> {
+    replaced_from(0, journal, from, to)
+}
+
+/// The same behind the genesis, whose hash goes into the keys of calls.
+pub fn replaced_later(journal: &[u8], from: &str, to: &str) -> Vec<u8> {
+    replaced_from(1, journal, from, to)
+}
+
+fn replaced_from(first: usize, journal: &[u8], from: &str, to: &str) -> Vec<u8> {
     assert_eq!(from.len(), to.len(), "offsets would change");
-    let heads: Vec<String> = heads(journal).iter().map(|head| head.replace(from, to)).collect();
+    let change = |(line, head): (usize, &String)| {
+        if line < first { head.clone() } else { head.replace(from, to) }
+    };
+    let heads: Vec<String> = heads(journal).iter().enumerate().map(change).collect();
     let changed = chain(&heads);
     assert_ne!(journal, changed, "nothing was replaced");
     changed

@@ -10,6 +10,8 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod contention;
 mod forge;
 mod kit;
+mod recover_owner;
 mod recover_tail;
