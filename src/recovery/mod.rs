@@ -33,6 +33,8 @@ pub struct Request {
     pub calls: CloseCalls,
     /// `--unpark`: who and why.
     pub unpark: Option<(String, String)>,
+    /// Where the session file was moved to; `None` is where it was.
+    pub tree_path: Option<String>,
 }
 
 /// Whether the agent can run calls that a recovery lets run.
@@ -193,7 +195,9 @@ impl Planner<'_> {
         if turn.parked.is_some() {
             return self.wait(turn.parked.map(|parked| format!("the turn is parked: {}", parked.why)));
         }
-        if !unfinished && self.would_wait(&adoption)? {
+        let at_it = matches!(beginning, Beginning::SameOwner)
+            && turn.open_calls().any(|call| self.own_claim(&turn, call));
+        if !unfinished && !at_it && self.would_wait(&adoption)? {
             return self.wait(None);
         }
         if parks {
@@ -271,17 +275,8 @@ impl Planner<'_> {
     }
 
     fn check_tree(&self) -> Result<(), Refusal> {
-        let (Some(tree), Some(admitted)) = (self.tree(), &self.turn().tree) else { return Ok(()) };
-        if tree.tail == tree::Tail::Empty {
-            if admitted.bytes > 0 {
-                return Err(Refusal::TreeMissing {
-                    path: admitted.path.clone(),
-                    committed: self.turn().facts.len(),
-                });
-            }
-            return Ok(());
-        }
-        tree::check_path(tree, admitted.leaf.as_deref())?;
+        let Some(tree) = self.tree() else { return Ok(()) };
+        check_tree(self.turn(), tree)?;
         // Damage to our own entries is told before anything that a person could force.
         branch::plan(&self.session().id, self.turn(), &self.plan.draft.history, tree, Extent::Recover)?;
         Ok(())
@@ -487,7 +482,7 @@ impl Planner<'_> {
         let attempt = turn.current_number();
         let branch = self.plan.branch.as_ref().and_then(|branch| {
             Some(Branch {
-                path: turn.tree.as_ref()?.path.clone(),
+                path: self.request.tree_path.clone().or_else(|| Some(turn.tree.as_ref()?.path.clone()))?,
                 from: branch.from.clone(),
                 leaf: branch.leaf.clone()?,
                 entries: branch.entries,
@@ -518,7 +513,7 @@ impl Planner<'_> {
     fn plan_branch(&mut self, extent: Extent) -> Result<(), Refusal> {
         let Some(tree) = self.tree() else { return Ok(()) };
         let (session, history) = (self.session(), &self.plan.draft.history);
-        let header = (tree.tail == tree::Tail::Empty).then(|| header_for(self.turn(), history));
+        let header = needs_header(tree).then(|| header_for(self.turn(), history));
         let branch = branch::plan(&session.id, self.turn(), history, tree, extent)?;
         self.plan.branch = Some(branch);
         self.plan.header = header;
@@ -529,6 +524,26 @@ impl Planner<'_> {
 /// Whether the tree of a turn is still its own: no later turn was admitted on it.
 pub fn owns_tree(session: &Session, turn: &Turn) -> bool {
     session.turn(&turn.id).is_some_and(|turn| turn.tree.is_some() && !turn.tree_passed_on)
+}
+
+/// What must hold before the branch of a turn is written.
+pub fn check_tree(turn: &Turn, tree: &Tree) -> Result<(), Refusal> {
+    let Some(admitted) = &turn.tree else { return Ok(()) };
+    if !needs_header(tree) {
+        return Ok(tree::check_path(tree, admitted.leaf.as_deref())?);
+    }
+    if admitted.bytes > 0 {
+        let (path, committed) = (admitted.path.clone(), turn.facts.len());
+        return Err(Refusal::TreeMissing { path, committed });
+    }
+    Ok(())
+}
+
+/// Whether a session file is still to be begun: it is not there, it is empty, or its first write was cut off.
+pub fn needs_header(tree: &Tree) -> bool {
+    let torn = matches!(tree.tail, tree::Tail::Torn { .. } | tree::Tail::Nul { .. });
+    let only = tree.entries.is_empty() && tree.header.is_none() && tree.others.len() == 1;
+    tree.tail == tree::Tail::Empty || (torn && only && !tree.bom)
 }
 
 /// Whether the session tree is behind the journal, so that `recover` comes next.

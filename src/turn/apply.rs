@@ -814,6 +814,10 @@ impl Turn {
                 claim.ended = true;
             }
         }
+        if let (Some(tree), Some(branch)) = (&mut self.tree, &recovered.branch) {
+            // The file may have been moved since.
+            tree.path.clone_from(&branch.path);
+        }
         if let Some(attempt) = self.attempts.last_mut() {
             let before = attempt.recovered.take().map(|(_, decisions)| decisions).unwrap_or_default();
             let anew =

@@ -83,7 +83,7 @@ pub struct Turn {
     pub input: Raw,
     /// Digest of its input.
     pub input_sha256: Hash,
-    /// The session tree it was admitted on.
+    /// The session tree it was admitted on; its path is where the newest recovery wrote.
     pub tree: Option<AdmittedTree>,
     /// Whether a later turn was admitted on the same tree: it is not this turn's to touch any more.
     pub tree_passed_on: bool,

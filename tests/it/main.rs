@@ -10,15 +10,20 @@
     reason = "a test that cannot go on panics"
 )]
 
-mod docs;
-mod kit;
-mod quickstart;
-mod script;
-mod tidy;
 mod admit;
 mod call;
+mod contention;
 mod deliver;
+mod docs;
+mod forge;
+mod kit;
+mod kit;
 mod kit;
 mod message;
 mod person;
+mod quickstart;
+mod recover_owner;
+mod recover_tail;
+mod script;
 mod settle;
+mod tidy;

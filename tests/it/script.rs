@@ -69,7 +69,11 @@ exit $code"#,
         let report = std::fs::read_to_string(self.sandbox.path("work/report.txt")).unwrap();
         assert_eq!(report, "lines: 2\n", "{how}");
         let last = self.sandbox.last("nightly");
-        assert_eq!((last["kind"].as_str(), last["status"].as_str()), (Some("settled"), Some("completed")), "{how}");
+        assert_eq!(
+            (last["kind"].as_str(), last["status"].as_str()),
+            (Some("settled"), Some("completed")),
+            "{how}"
+        );
         assert_eq!(self.sandbox.run(["verify", "nightly"]).code(), 0, "{how}");
     }
 }
@@ -121,7 +125,18 @@ fn killed_behind_an_effect_it_stops_until_a_person_looked() {
         let call = last["ref"].as_str().unwrap();
         let content = nightly.sandbox.write("content", "");
         let content = content.to_str().unwrap();
-        let found = ["step", "reconcile", call, "--outcome", "applied", "--by", "ada", "--session", "nightly", content];
+        let found = [
+            "step",
+            "reconcile",
+            call,
+            "--outcome",
+            "applied",
+            "--by",
+            "ada",
+            "--session",
+            "nightly",
+            content,
+        ];
         nightly.sandbox.run(found).ok();
         nightly.start("never").exits(0);
         nightly.finished(&kill);
