@@ -1,1 +1,1 @@
-
+//! What a model is shown next, by format and by what happened.

@@ -1,5 +1,16 @@
-//! Tests of the built program, its files and its documents.
+//! The one integration binary: the command as scripts see it, from outside.
+//!
+//! Every test has a sandbox of its own, a cleared environment, and ends only processes that it started.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::needless_raw_string_hashes,
+    reason = "a test that cannot go on panics"
+)]
 
 mod docs;
+mod kit;
 mod quickstart;
 mod tidy;
