@@ -1,7 +1,7 @@
 //! What the records of a session mean: its turns, their attempts and calls.
 //!
 //! A pure fold. It keeps facts and the places of records, and of bodies only the arguments of calls; whoever needs
-//! a body looks the record up by its seq. It judges whether a record may follow what stands before it ([`apply`]),
+//! a body looks the record up by its seq. It judges whether a record may follow what stands before it (`apply`),
 //! so that writing, recovering and verifying cannot disagree.
 
 mod apply;
