@@ -1,3 +1,5 @@
+//! What a model is shown next, by format and by what happened.
+
 use super::*;
 use crate::chain::{LINE_BYTES_MAX, digest};
 use crate::draft::Draft;

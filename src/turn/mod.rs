@@ -2,7 +2,7 @@
 //!
 //! A pure fold. It keeps facts and the places of records, and of bodies only inputs and the arguments of calls;
 //! whoever needs another body looks the record up by its seq. It judges whether a record may follow what stands
-//! before it ([`apply`]), so that writing, recovering and verifying cannot disagree.
+//! before it (`apply`), so that writing, recovering and verifying cannot disagree.
 
 mod apply;
 pub mod decide;

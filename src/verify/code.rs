@@ -204,7 +204,7 @@ codes! {
 }
 
 impl Code {
-    /// The code of what [`crate::tree::check`] found.
+    /// The code of what [`crate::tree::check()`] found.
     pub fn of_tree(name: &str) -> Self {
         let same = |code: &&Self| code.name() == name;
         // A test holds the two lists against each other; a name that slipped through is told all the same.
