@@ -11,3 +11,4 @@
 )]
 
 mod kit;
+mod fixtures;
