@@ -10,5 +10,8 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod docs;
 mod kit;
 mod fixtures;
+mod quickstart;
+mod tidy;
