@@ -21,6 +21,7 @@ mod kit;
 mod kit;
 mod message;
 mod person;
+mod fixtures;
 mod quickstart;
 mod recover_owner;
 mod recover_tail;
