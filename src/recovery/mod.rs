@@ -270,7 +270,9 @@ impl Planner<'_> {
         }
         let cause = if may_live { Cause::Takeover } else { Cause::Recover };
         // An unfinished recover is gone on with, but under the next number where the old one may still act.
-        let number = current.number + u64::from(!current.unfinished() || may_live);
+        // Behind lost records that may have been attempts too.
+        let lost = turn.lost_numbers;
+        let number = current.number + lost + u64::from(!current.unfinished() || may_live || lost > 0);
         Ok(Beginning::Attempt { number, cause })
     }
 
