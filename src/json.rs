@@ -320,7 +320,9 @@ fn outside_strings(text: &str, mut visit: impl FnMut(u8)) {
     while let Some((before, behind)) =
         memchr::memchr(b'"', rest).and_then(|quote| rest.split_at_checked(quote))
     {
-        before.iter().for_each(|byte| visit(*byte));
+        for byte in before {
+            visit(*byte);
+        }
         rest = behind.get(1..).unwrap_or_default();
         loop {
             // A string that is not ended reaches to the end of the text.
@@ -332,7 +334,9 @@ fn outside_strings(text: &str, mut visit: impl FnMut(u8)) {
             }
         }
     }
-    rest.iter().for_each(|byte| visit(*byte));
+    for byte in rest {
+        visit(*byte);
+    }
 }
 
 /// Removes white space outside strings.
