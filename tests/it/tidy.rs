@@ -219,7 +219,7 @@ fn files_are_short() {
     for source in sources() {
         let lines = source.code.lines().count();
         let excused = LONGER.iter().any(|(name, _)| *name == source.name);
-        assert_eq!(lines > LINES_MAX, excused, "{} has {lines} lines without tests", source.name);
+        assert!(excused || lines <= LINES_MAX, "{} has {lines} lines without tests", source.name);
     }
 }
 
