@@ -1,3 +1,5 @@
+//! What each view shows, and that none of them writes.
+
 use super::*;
 use crate::chain::{LINE_BYTES_MAX, digest};
 use crate::draft::Draft;
