@@ -313,7 +313,7 @@ impl Planner<'_> {
         if adoption.entries.is_empty() || self.turn().settled.is_some() {
             return Ok(next::waits(self.turn(), &self.around.now));
         }
-        let mut trial = self.plan.draft.clone();
+        let mut trial = adopt::trial_of(&self.plan.draft, self.turn())?;
         for entry in &adoption.entries {
             adopt::journal(&mut trial, &self.id, entry, self.around.now.policy)?;
         }
@@ -630,3 +630,6 @@ fn decided(call: &Call, ruling: Ruling) -> Decided {
 pub fn replay_now(call: &Call, now: &Now<'_>) -> Replay {
     now.rule_of(call).replay
 }
+
+#[cfg(test)]
+mod tests;

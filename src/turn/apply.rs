@@ -406,6 +406,7 @@ impl Turn {
         let newest = self.current_number();
         match kind {
             Kind::Attempt(_) => return Ok(()),
+            _ if newest == 0 => return Err("no attempt began yet".into()),
             // Results and evidence may come from older attempts; each has its own rule.
             Kind::Outcome(_)
             | Kind::Straggler(_)
@@ -975,3 +976,6 @@ fn new_call(r#ref: CallRef, intent: &CallIntent, args: Raw, source: Source, entr
         lost: false,
     }
 }
+
+#[cfg(test)]
+mod tests;
