@@ -109,7 +109,7 @@ pi_is_gone() {
 }
 
 # fault WHAT KIND: see gate.sh.
-fault() { echo "$*" >"$E/fault/fault"; }
+fault() { no_fault; echo "$*" >"$E/fault/fault"; }
 no_fault() { rm -f "$E"/fault/*; }
 
 set_policy() { (umask 077 && mkdir -p "$TURNKEEP_ROOT" && printf '%s\n' "$1" >"$TURNKEEP_ROOT/policy.json"); }

@@ -4,7 +4,7 @@
 #
 # usage: run.sh [SCENARIO...]     environment: TURNKEEP_BIN (default: turnkeep on PATH), PI_LAB_DIR (what install.sh
 # filled; default: lab beside this file, filled on demand), OUT (default: a new folder under TMPDIR; it is kept),
-# PI_KILLS (6) and PI_SEED (1) for the scenario `random`.
+# PI_JOBS (2) scenarios at once, PI_KILLS (6) and PI_SEED (1) for the scenario `random`.
 # Needs bash 5, jq, npm. One line for each scenario, at the end `N passed, N failed`.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -605,34 +605,52 @@ if [ $# -eq 0 ]; then
 else
   names=("$@")
 fi
-passed=0
-failed=0
-for name in "${names[@]}"; do
-  E=$OUT/$name
+# run_scenario NAME: runs it in a process of its own; its report goes to the file $OUT/NAME.report.
+run_scenario() {
+  E=$OUT/$1
   rm -rf "$E"
   mkdir -p "$E"
-  began=$SECONDS
+  local rc began=$SECONDS
   set +e
   (
     set -eE
     trap 'echo "line $LINENO: exit $?: $BASH_COMMAND" >&2' ERR
     trap close_scenario EXIT
-    "scenario_$name"
+    "scenario_$1"
   ) >"$E/log" 2>&1
   rc=$?
   set -e
-  if [ $rc -eq 0 ]; then
-    passed=$((passed + 1))
-    echo "ok $name ($((SECONDS - began)) s)"
-  else
-    failed=$((failed + 1))
-    echo "not ok $name ($E)"
-    for file in log pi.err verify.out; do
-      if [ -s "$E/$file" ]; then sed "s/^/    $file: /" "$E/$file" | tail -n 15; fi
-    done
-    if [ -s "$E/root/sessions/lab.jsonl" ]; then
-      echo "    journal: $(jq -r '.kind + (if .kind == "entry" then ":" + (.entry.message.role // .entry.type) elif .ref then ":" + .ref else "" end)' "$E/root/sessions/lab.jsonl" | tr '\n' ' ')"
+  {
+    if [ $rc -eq 0 ]; then
+      echo "ok $1 ($((SECONDS - began)) s)"
+    else
+      echo "not ok $1 ($E)"
+      for file in log pi.err verify.out; do
+        if [ -s "$E/$file" ]; then sed "s/^/    $file: /" "$E/$file" | tail -n 15; fi
+      done
+      if [ -s "$E/root/sessions/lab.jsonl" ]; then
+        echo "    journal: $(jq -r '.kind + (if .kind == "entry" then ":" + (.entry.message.role // .entry.type) elif .ref then ":" + .ref else "" end)' "$E/root/sessions/lab.jsonl" | tr '\n' ' ')"
+      fi
     fi
+  } >"$E.report"
+  exit $rc
+}
+
+jobs=${PI_JOBS:-2}
+passed=0
+failed=0
+pids=()
+trap 'kill "${pids[@]}" 2>/dev/null || true' INT TERM
+for ((at = 0; at < ${#names[@]} + jobs; at++)); do
+  if ((at < ${#names[@]})); then
+    run_scenario "${names[at]}" &
+    pids+=($!)
+  fi
+  # The oldest one that may still run is waited for, so the reports come in order.
+  oldest=$((at - jobs + 1))
+  if ((oldest >= 0 && oldest < ${#names[@]})); then
+    if wait "${pids[oldest]}"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    cat "$OUT/${names[oldest]}.report"
   fi
 done
 echo "$passed passed, $failed failed"
