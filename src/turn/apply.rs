@@ -220,7 +220,8 @@ impl Turn {
                 self.unparked_behind = self.current_number();
             }
             Kind::Heartbeat(heartbeat) => {
-                if let Some(attempt) = self.attempts.last_mut() {
+                // A heartbeat renews a lease; one that nobody asked for would let a living owner be replaced.
+                if let Some(attempt) = self.attempts.last_mut().filter(|attempt| attempt.lease_ms.is_some()) {
                     attempt.lease_ms = Some(heartbeat.lease_ms);
                 }
             }
