@@ -27,12 +27,12 @@ set +e
 driver=$!
 set -e
 
-say "2. The driver reads the order and begins to charge. In the middle of the charge it is killed with -9."
+say "2. The driver reads the order and begins to charge. In the middle of it, driver and turnkeep are killed with -9."
 until [ -e "$DEMO/charging" ]; do
   kill -0 "$driver" || { echo "the driver ended too early" >&2; exit 1; }
   sleep 0.02
 done
-kill -9 "$driver"
+kill -9 "$driver" "$(cat "$DEMO/charging")"
 wait "$driver" 2>/dev/null || true
 touch "$DEMO/go-on" # the tool itself lives on, and finishes: nobody records that
 

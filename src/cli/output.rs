@@ -70,6 +70,11 @@ impl Output {
         }
     }
 
+    /// A progress bar over so many bytes, where a person watches stderr.
+    pub fn progress(&self, bytes: u64) -> Option<indicatif::ProgressBar> {
+        (!self.quiet && io::stderr().is_terminal()).then(|| indicatif::ProgressBar::new(bytes))
+    }
+
     /// Tells what went wrong: people on stderr, scripts on stdout too.
     pub fn failure(&self, failure: &Failure) {
         complain(&format!("turnkeep: {}", escaped(&failure.message)));

@@ -138,28 +138,13 @@ pub fn read_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Vec<u
 }
 
 struct Reader {
-    retain: Retain,
-    session: Option<Session>,
+    follower: Follower,
     history: History,
-    expected: Expected,
-    damage: Vec<Damage>,
-    other_format: Option<String>,
-    line: u64,
-    end: u64,
 }
 
 impl Reader {
     fn new(retain: Retain) -> Self {
-        Self {
-            retain,
-            session: None,
-            history: History::default(),
-            expected: Expected::genesis(),
-            damage: Vec::new(),
-            other_format: None,
-            line: 0,
-            end: 0,
-        }
+        Self { follower: Follower::new(retain), history: History::default() }
     }
 
     /// Reads the genesis and then everything from `from` on.
@@ -168,81 +153,104 @@ impl Reader {
         let mut tail = Tail::Clean;
         while let Some((offset, ended)) = lines.advance()? {
             let bytes = lines.line();
-            if ended {
-                self.take_line(offset, bytes);
+            // The genesis itself is no part of the history, and neither is what stands behind a damaged one.
+            let begun = self.follower.session.is_some();
+            let record = if ended {
+                self.follower.take_line(offset, bytes, chain::decode(bytes))
             } else {
-                tail = self.take_tail(offset, bytes);
+                tail = self.follower.take_tail(offset, bytes);
+                match &tail {
+                    Tail::NoNewline { record, .. } => Some(record.as_ref().clone()),
+                    Tail::Clean | Tail::Torn { .. } | Tail::Damaged { .. } => None,
+                }
+            };
+            if let Some(record) = record.filter(|_| begun) {
+                self.history.push(offset, record);
             }
-            if self.other_format.is_some() {
+            if self.follower.other_format.is_some() {
                 break;
             }
-            if self.line == 1 && from > self.end {
-                // Only the base knows what lies between; the chain is picked up there.
-                if let Some(session) = &mut self.session {
-                    session.skip_to_base();
-                }
-                self.expected.prev = None;
-                self.expected.seq = u64::MAX;
+            if self.follower.line == 1 && from > self.follower.end {
+                self.follower.skip_to_base();
                 lines = Lines::new(file, from);
             }
         }
         Ok(Loaded {
-            session: self.session,
+            session: self.follower.session,
             history: self.history,
             tail,
-            end: self.end,
-            damage: self.damage,
-            other_format: self.other_format,
+            end: self.follower.end,
+            damage: self.follower.damage,
+            other_format: self.follower.other_format,
         })
     }
+}
 
-    fn take_line(&mut self, offset: u64, bytes: &[u8]) {
+/// Follows a journal line by line: its chain, its states, its damage.
+///
+/// It keeps no record, so its memory is bounded by the turns, as long as somebody takes the damage away.
+/// Reading, writing and verifying all go through it and cannot disagree.
+#[derive(Debug)]
+pub struct Follower {
+    /// The state; `None` while the genesis is still to come, or where it is damaged.
+    pub session: Option<Session>,
+    /// What did not check.
+    pub damage: Vec<Damage>,
+    /// The format of the genesis, where it is not ours.
+    pub other_format: Option<String>,
+    /// How many lines were taken.
+    pub line: u64,
+    /// Offset behind the last of them.
+    pub end: u64,
+    retain: Retain,
+    expected: Expected,
+}
+
+impl Follower {
+    /// Begins in front of the genesis.
+    pub fn new(retain: Retain) -> Self {
+        Self {
+            session: None,
+            damage: Vec::new(),
+            other_format: None,
+            line: 0,
+            end: 0,
+            retain,
+            expected: Expected::genesis(),
+        }
+    }
+
+    /// Takes the next whole line, already decoded. Gives the record back if it is one.
+    pub fn take_line(&mut self, offset: u64, bytes: &[u8], decoded: Result<Record, Fault>) -> Option<Record> {
         self.line += 1;
         let size = bytes.len() as u64 + 1;
-        match chain::decode(bytes) {
-            Ok(record) => self.take_record(offset, size, record),
-            Err(Fault::OtherFormat(format)) if self.line == 1 => self.other_format = Some(format),
-            Err(fault) => self.note(offset, size, fault.into(), Some(bytes)),
-        }
         self.end = offset + size;
-    }
-
-    fn take_record(&mut self, offset: u64, size: u64, record: Record) {
-        if self.expected.seq == u64::MAX {
-            self.expected.seq = record.seq;
-        }
-        if !self.expected.fits(&record) {
-            let flaw = Flaw::Chain { expected: self.expected.seq, found: record.seq };
-            self.note(offset, size, flaw, None);
-        }
-        self.expected = Expected::behind(&record);
-        match (&mut self.session, &record.kind) {
-            (None, Kind::Opened(opened)) if record.seq == 0 && offset == 0 && record.base == 0 => {
-                self.session = Some(Session::begin(opened.session.clone(), &record, self.retain));
+        match decoded {
+            Ok(record) => {
+                self.take_record(offset, size, &record);
+                Some(record)
             }
-            (None, _) => {
-                if self.damage.is_empty() {
-                    self.note(offset, size, Flaw::NoGenesis, None);
-                }
+            Err(Fault::OtherFormat(format)) if self.line == 1 => {
+                self.other_format = Some(format);
+                None
             }
-            (Some(session), _) => {
-                let applied = session.apply(&record, offset);
-                self.history.push(offset, record);
-                if let Err(illegal) = applied {
-                    self.note(offset, size, illegal.into(), None);
-                }
+            Err(fault) => {
+                self.note(offset, size, fault.into(), Some(bytes));
+                // One line, one record: the one behind it is judged by that, and its `prev` cannot be.
+                self.expected = Expected { seq: self.expected.seq.saturating_add(1), prev: None };
+                None
             }
         }
     }
 
-    fn take_tail(&mut self, offset: u64, bytes: &[u8]) -> Tail {
+    /// Takes the bytes behind the last newline.
+    pub fn take_tail(&mut self, offset: u64, bytes: &[u8]) -> Tail {
         self.end = offset;
         let tail = scan::tail(bytes, offset, &self.expected);
         match &tail {
             Tail::NoNewline { record, offset, end, .. } => {
-                let (record, size) = (record.as_ref().clone(), end - offset);
                 self.line += 1;
-                self.take_record(*offset, size, record);
+                self.take_record(*offset, end - offset, record);
                 self.end = *end;
             }
             Tail::Damaged { offset, bytes, fault } => {
@@ -253,6 +261,43 @@ impl Reader {
             Tail::Clean | Tail::Torn { .. } => {}
         }
         tail
+    }
+
+    /// The next line is the one that the newest `base` names; only the base knows what lies between.
+    fn skip_to_base(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.skip_to_base();
+        }
+        self.expected = Expected { seq: u64::MAX, prev: None };
+    }
+
+    fn take_record(&mut self, offset: u64, size: u64, record: &Record) {
+        if self.expected.seq == u64::MAX {
+            self.expected.seq = record.seq;
+        }
+        let fits = self.expected.fits(record);
+        let first = self.line == 1;
+        if !fits && !first {
+            let flaw = Flaw::Chain { expected: self.expected.seq, found: record.seq };
+            self.note(offset, size, flaw, None);
+        }
+        self.expected = Expected::behind(record);
+        match (&mut self.session, &record.kind) {
+            (None, Kind::Opened(opened)) if first && fits && record.base == 0 => {
+                self.session = Some(Session::begin(opened.session.clone(), record, self.retain));
+            }
+            // Without a genesis there is no state; behind the first line that was told already.
+            (None, _) => {
+                if first {
+                    self.note(offset, size, Flaw::NoGenesis, None);
+                }
+            }
+            (Some(session), _) => {
+                if let Err(illegal) = session.apply(record, offset) {
+                    self.note(offset, size, illegal.into(), None);
+                }
+            }
+        }
     }
 
     fn note(&mut self, offset: u64, bytes: u64, flaw: Flaw, text: Option<&[u8]>) {

@@ -12,8 +12,17 @@
 
 mod admit;
 mod call;
+mod contention;
 mod deliver;
+mod docs;
+mod fixtures;
+mod forge;
 mod kit;
 mod message;
 mod person;
+mod quickstart;
+mod recover_owner;
+mod recover_tail;
+mod script;
 mod settle;
+mod tidy;

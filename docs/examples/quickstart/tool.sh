@@ -6,7 +6,7 @@ echo "$TURNKEEP_TOOL" >>"$DEMO/effects.txt"
 case $TURNKEEP_TOOL in
   charge)
     echo "charging 9.95 ..."
-    touch "$DEMO/charging"
+    echo "$PPID" >"$DEMO/charging.new" && mv "$DEMO/charging.new" "$DEMO/charging" # who runs us
     # Long enough to be killed in the middle of it.
     for _ in $(seq 500); do [ ! -e "$DEMO/go-on" ] || break; sleep 0.02; done
     echo "charged" ;;

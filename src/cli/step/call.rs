@@ -163,12 +163,9 @@ pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call, history: &History)
     if let Some(answer) = &call.answer {
         return Err(answered(step, call, answer, history)?);
     }
-    // The table is about a recovery, which never runs a nested call; whoever declares one may.
-    let by_itself = call.parent.is_some() && !call.may_have_run();
-    let ruling = match by_itself {
-        true => decide::rule(turn, &Call { parent: None, ..call.clone() }, &now),
-        false => decide::rule(turn, call, &now),
-    };
+    // A recovery never runs a nested call by itself; the tool that it is nested in, alive here, may.
+    let by_itself = Call { parent: None, ..call.clone() };
+    let ruling = decide::rule(turn, if call.may_have_run() { call } else { &by_itself }, &now);
     let rerun = ruling.decision == Decision::Rerun && call.rerun_by == Some(step.ticket.attempt);
     match ruling.decision {
         Decision::Ask => {

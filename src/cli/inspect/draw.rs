@@ -1,0 +1,184 @@
+//! `--draw-tree`: the session tree with the admission leaf, our branch and the active leaf marked.
+//!
+//! A chain goes straight down; only where it forks do the branches step to the right.
+
+use super::super::context::Context;
+use super::super::desk;
+use super::super::error::{Exit, Failure};
+use super::super::output::{brief, escaped};
+use super::Seen;
+use crate::branch;
+use crate::json::Raw;
+use crate::message;
+use crate::tree::{Leaf, Tail, Tree};
+use crate::treefile;
+use crate::turn::Turn;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+/// `turnkeep.tree/1`
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    session: &'a str,
+    turn: &'a str,
+    path: &'a str,
+    admission_leaf: Option<&'a str>,
+    active_leaf: Option<&'a str>,
+    branch: Vec<&'a str>,
+    entries: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    id: &'a str,
+    parent: Option<&'a str>,
+    kind: &'a str,
+    role: Option<String>,
+    line: usize,
+}
+
+/// What is marked.
+struct Marks<'a> {
+    admission: Option<&'a str>,
+    active: Option<usize>,
+    ours: HashSet<String>,
+}
+
+pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<(), Failure> {
+    let Some(path) = desk::tree_path(turn, None) else {
+        let message = format!("turn {} has no session tree", turn.id);
+        return Err(Failure::new(Exit::NotFound, "no_tree", message));
+    };
+    let tree = treefile::read(&context.storage, &path)?;
+    let admitted = turn.tree.as_ref();
+    if tree.tail == Tail::Empty && admitted.is_some_and(|admitted| admitted.bytes > 0) {
+        let message = format!("the session file {} is gone", path.display());
+        return Err(Failure::new(Exit::NotFound, "tree_missing", message));
+    }
+    let marks = Marks {
+        admission: admitted.and_then(|admitted| admitted.leaf.as_deref()),
+        active: match tree.leaf() {
+            Leaf::Entry(index) => Some(index),
+            Leaf::None | Leaf::Undefined { .. } => None,
+        },
+        ours: branch::ours(&seen.id, turn, &seen.history, &tree),
+    };
+    let shown_path = path.display().to_string();
+    if context.out.json {
+        return context.out.document(&document(seen, turn, &tree, &marks, &shown_path));
+    }
+    let mut text = format!("{} (* is ours, for turn {})\n", escaped(&shown_path), turn.id);
+    if tree.entries.is_empty() {
+        text.push_str("no entries yet\n");
+    }
+    text.push_str(&drawn(&tree, &marks));
+    context.out.bytes(text.as_bytes())
+}
+
+fn document<'a>(
+    seen: &'a Seen,
+    turn: &'a Turn,
+    tree: &'a Tree,
+    marks: &Marks<'a>,
+    path: &'a str,
+) -> Document<'a> {
+    let entry = |index: usize| {
+        let entry = tree.entries.get(index)?;
+        let parent = tree.parent(index).and_then(|parent| tree.entries.get(parent)).map(|parent| &*parent.id);
+        Some(Entry { id: &entry.id, parent, kind: &entry.kind, role: tree.role(index), line: entry.line })
+    };
+    let entries: Vec<Entry<'a>> = (0..tree.entries.len()).filter_map(entry).collect();
+    Document {
+        schema: "turnkeep.tree/1",
+        session: &seen.id,
+        turn: turn.id.as_str(),
+        path,
+        admission_leaf: marks.admission,
+        active_leaf: marks.active.and_then(|index| tree.entries.get(index)).map(|entry| &*entry.id),
+        branch: entries.iter().map(|entry| entry.id).filter(|id| marks.ours.contains(*id)).collect(),
+        entries,
+    }
+}
+
+/// One line an entry, without recursion: chains may be as long as the file.
+fn drawn(tree: &Tree, marks: &Marks<'_>) -> String {
+    let mut text = String::new();
+    let step = |indices: &[usize], depth: usize| -> Vec<(usize, usize)> {
+        let depth = depth + usize::from(indices.len() > 1);
+        indices.iter().rev().map(|index| (*index, depth)).collect()
+    };
+    let mut waiting: Vec<(usize, usize)> = tree.roots().iter().rev().map(|index| (*index, 0)).collect();
+    let mut drawn = HashSet::new();
+    while let Some((index, depth)) = waiting.pop() {
+        // Entries of a loop hang on no root and are never met; one that is met twice cannot be.
+        if drawn.insert(index) {
+            line(tree, marks, index, depth, &mut text);
+            waiting.extend(step(tree.children(index), depth));
+        }
+    }
+    let lost = tree.entries.len().saturating_sub(drawn.len());
+    if lost > 0 {
+        // Writing to a String cannot fail.
+        let _infallible =
+            writeln!(text, "{lost} entries hang in a loop: `turnkeep verify ./FILE` names them");
+    }
+    text
+}
+
+fn line(tree: &Tree, marks: &Marks<'_>, index: usize, depth: usize, text: &mut String) {
+    let Some(entry) = tree.entries.get(index) else { return };
+    let is_ours = marks.ours.contains(&*entry.id);
+    let mut tags = Vec::new();
+    if marks.admission == Some(&*entry.id) {
+        tags.push("<- admission leaf");
+    }
+    if marks.active == Some(index) {
+        tags.push("<- active leaf");
+    }
+    let what = tree.role(index).unwrap_or_else(|| entry.kind.to_string());
+    let said = tree
+        .message(index)
+        .and_then(|message| Raw::parse(message).ok())
+        .map(|message| brief(&message::text_of(&message), 60))
+        .unwrap_or_default();
+    let mark = if is_ours { '*' } else { ' ' };
+    let row = format!("{mark} {}{} {what} {said}", "  ".repeat(depth), entry.id);
+    let row = format!("{} {}", escaped(row.trim_end()), tags.join(" "));
+    text.push_str(row.trim_end());
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_steps_to_the_right_and_marks_are_shown() {
+        let file = r#"{"type":"session","version":3,"id":"s"}
+{"type":"message","id":"a","parentId":null,"message":{"role":"user","content":"hi\u001b[31m"}}
+{"type":"message","id":"b","parentId":"a","message":{"role":"assistant","content":[{"type":"text","text":"yes"}]}}
+{"type":"message","id":"c","parentId":"a","message":{"role":"user","content":"again"}}
+{"type":"custom","id":"d","parentId":"c"}
+"#;
+        let tree = crate::tree::read(file.as_bytes().to_vec());
+        let marks = Marks {
+            admission: Some("a"),
+            active: Some(3),
+            ours: HashSet::from(["c".to_owned(), "d".to_owned()]),
+        };
+        assert_eq!(
+            drawn(&tree, &marks),
+            "  a user hi\\u{1b}[31m <- admission leaf\n    b assistant yes\n*   c user again\n*   d custom <- active leaf\n"
+        );
+    }
+
+    #[test]
+    fn a_loop_ends_and_is_told() {
+        let file = "{\"type\":\"session\",\"version\":3,\"id\":\"s\"}\n{\"type\":\"custom\",\"id\":\"a\",\"parentId\":\"b\"}\n{\"type\":\"custom\",\"id\":\"b\",\"parentId\":\"a\"}\n";
+        let tree = crate::tree::read(file.as_bytes().to_vec());
+        let marks = Marks { admission: None, active: None, ours: HashSet::new() };
+        assert_eq!(drawn(&tree, &marks), "2 entries hang in a loop: `turnkeep verify ./FILE` names them\n");
+    }
+}

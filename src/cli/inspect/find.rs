@@ -1,0 +1,291 @@
+//! Where a journal is, and which one holds a delivery key.
+
+use super::super::context::Context;
+use super::super::error::{Exit, Failure, chain};
+use super::super::select;
+use super::{AsOf, Seen, print_state};
+use crate::journal::load::{self, Lines, Loaded};
+use crate::journal::{self, JournalError, Reach};
+use crate::json::Raw;
+use crate::paths;
+use crate::record::TurnId;
+use crate::storage::{Identity, LockKind, Storage, StoredFile};
+use crate::turn::Retain;
+use memchr::memmem;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A journal that is to be looked at.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The file.
+    pub(super) path: PathBuf,
+    /// The session, where the state root names it.
+    pub(super) id: Option<String>,
+    /// The turn, where `SESSION:TURN` was given.
+    pub(super) turn: Option<TurnId>,
+}
+
+impl Place {
+    /// The session id, as far as the name of the file tells it.
+    pub(super) fn name(&self) -> String {
+        let stem = self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        self.id.clone().or_else(|| paths::session_id(&stem)).unwrap_or(stem)
+    }
+}
+
+/// Finds what a word names: a session of the root, else a file; `./` forces a file.
+pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
+    let file = Path::new(name);
+    if name.starts_with("./") {
+        return if file.is_file() { Ok(a_file(file)) } else { Err(no_file(file)) };
+    }
+    let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
+    if !exists(name) && file.is_file() {
+        return Ok(a_file(file));
+    }
+    let (id, turn) = select::session_and_turn(name, exists);
+    let (id, turn) = if turn.is_some() && !exists(&id) { (name.to_owned(), None) } else { (id, turn) };
+    let path = context.root.journal(&id)?;
+    if !exists(&id) {
+        return Err(no_session(context, &id));
+    }
+    Ok(Place { path, id: Some(id), turn })
+}
+
+fn a_file(path: &Path) -> Place {
+    Place { path: path.to_owned(), id: None, turn: None }
+}
+
+fn no_file(path: &Path) -> Failure {
+    Failure::new(Exit::NotFound, "no_file", format!("there is no file {}", path.display()))
+}
+
+fn no_session(context: &Context, id: &str) -> Failure {
+    let root = context.root.path().to_owned();
+    let failure = Failure::from(JournalError::NoSession { id: id.to_owned(), root });
+    let near: Vec<String> = context
+        .root
+        .sessions(&context.storage)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|file| file.id)
+        .filter(|known| is_near(known, id))
+        .take(3)
+        .collect();
+    if near.is_empty() { failure } else { failure.hint(format!("near matches: {}", near.join(", "))) }
+}
+
+/// A part of it, or a few characters apart.
+fn is_near(known: &str, asked: &str) -> bool {
+    let (known, asked) = (known.to_lowercase(), asked.to_lowercase());
+    known.contains(&asked) || asked.contains(&known) || distance(&known, &asked) <= 2
+}
+
+/// How many characters have to be put in, taken out or replaced.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().take(256).collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (count, from) in left.chars().take(256).enumerate() {
+        let mut diagonal = count;
+        let mut left = count + 1;
+        for (to, above) in right.iter().zip(row.iter_mut().skip(1)) {
+            left = (diagonal + usize::from(from != *to)).min(*above + 1).min(left + 1);
+            diagonal = *above;
+            *above = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = count + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// Reads a journal without a lock; another format and another session's journal are refused.
+pub(super) fn load(context: &Context, place: &Place, reach: Reach) -> Result<Loaded, Failure> {
+    let loaded = match &place.id {
+        Some(id) => context.read(id, reach)?,
+        None => journal::read(context.setting(&|| None), &place.path, reach)?,
+    };
+    let path = place.path.clone();
+    if let Some(found) = &loaded.other_format {
+        return Err(JournalError::OtherFormat { path, found: found.clone() }.into());
+    }
+    match (&loaded.session, &place.id) {
+        (Some(session), Some(asked)) if session.id != *asked => {
+            Err(JournalError::OtherSession { path, found: session.id.clone(), asked: asked.clone() }.into())
+        }
+        _ => Ok(loaded),
+    }
+}
+
+/// The state as of a record: what the same reader makes of the file up to the end of that line.
+pub(super) fn as_of(context: &Context, place: &Place, seq: u64) -> Result<Seen, Failure> {
+    let whole = load(context, place, Reach::All(Retain::Unclosed))?;
+    let found = whole.history.iter().find(|(_, record)| record.seq == seq).map(|(offset, _)| offset);
+    let offset = match found {
+        Some(offset) => offset,
+        None if seq == 0 && whole.session.is_some() => 0,
+        None => {
+            let newest = whole.history.iter().next_back().map_or(0, |(_, record)| record.seq);
+            let message = format!("there is no record {seq}; the newest is {newest}");
+            return Err(Failure::new(Exit::NotFound, "no_record", message));
+        }
+    };
+    let failed =
+        |source| Failure::from(JournalError::Io { action: "read", path: place.path.clone(), source });
+    let file = context.storage.open_read(&place.path).map_err(failed)?;
+    let mut lines = Lines::new(file.as_ref(), offset);
+    lines.advance().map_err(failed)?;
+    let end = offset + lines.line().len() as u64 + 1;
+    drop(lines);
+    let loaded = load::load(&Prefix { file, end }, Reach::All(Retain::All)).map_err(failed)?;
+    let mut seen = Seen::of(context, place, loaded, AsOf::Record(seq));
+    seen.damage = whole.damage;
+    Ok(seen)
+}
+
+/// What cannot be read may have been anything: calls without an answer count as claimed.
+pub(super) fn doubt(loaded: &mut Loaded) {
+    if let Some(session) = loaded.session.as_mut().filter(|_| !loaded.damage.is_empty()) {
+        session.lose_records();
+    }
+}
+
+/// The first bytes of a file, and nothing behind them. Only for reading.
+struct Prefix {
+    file: Box<dyn StoredFile>,
+    end: u64,
+}
+
+impl StoredFile for Prefix {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.len()?.min(self.end))
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = buf.len().min(left);
+        self.file.read_at(offset, buf.get_mut(..wanted).unwrap_or_default())
+    }
+    fn append(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn truncate(&mut self, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn identity(&self) -> io::Result<Identity> {
+        self.file.identity()
+    }
+    fn try_lock(&self, _kind: LockKind) -> io::Result<bool> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn unlock(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The turns that were admitted, or steered into, under a delivery key, in one session or in all.
+pub(super) fn by_delivery(context: &Context, place: Option<&Place>, key: &str) -> Result<Exit, Failure> {
+    let places = match place {
+        Some(place) => vec![place.clone()],
+        None => all(context)?,
+    };
+    let spelled = format!("\"delivery\":{}", Raw::text(key).get());
+    let mut exit = Exit::Done;
+    let mut found = false;
+    for place in places {
+        match holds(context, &place.path, spelled.as_bytes()) {
+            Ok(false) => continue,
+            Ok(true) => {}
+            Err(source) => {
+                let path = place.path;
+                let failure = Failure::from(JournalError::Io { action: "read", path, source });
+                context.out.note(&failure.message);
+                exit = worse(exit, failure.exit);
+                continue;
+            }
+        }
+        match show(context, &place, key) {
+            Ok(None) => {}
+            Ok(Some(ended)) => {
+                found = true;
+                exit = worse(exit, ended);
+            }
+            Err(failure) if found || failure.exit != Exit::Unexpected => {
+                context.out.note(&failure.message);
+                exit = worse(exit, failure.exit);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if found || exit != Exit::Done {
+        return Ok(exit);
+    }
+    Err(Failure::new(Exit::NotFound, "no_delivery", format!("no turn has the delivery key {key:?}")))
+}
+
+fn show(context: &Context, place: &Place, key: &str) -> Result<Option<Exit>, Failure> {
+    let seen = Seen::read(context, place, Reach::All(Retain::All))?;
+    let Some(session) = &seen.session else { return Ok(None) };
+    let Some(turn) = session.turn_of_key(key).and_then(|id| session.turn(id)) else { return Ok(None) };
+    print_state(context, &seen, Some(turn))?;
+    Ok(Some(seen.exit()))
+}
+
+/// Every journal of the root.
+pub(super) fn all(context: &Context) -> Result<Vec<Place>, Failure> {
+    let files = context.root.sessions(&context.storage).map_err(|error| match error {
+        paths::PathError::NoRoot { .. } => {
+            Failure::new(Exit::NotFound, "no_root", chain(&error)).hint("`turnkeep admit` makes it")
+        }
+        error => error.into(),
+    })?;
+    Ok(files.into_iter().map(|file| Place { path: file.path, id: file.id, turn: None }).collect())
+}
+
+/// Whether a file holds some bytes in one of its lines.
+fn holds(context: &Context, path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let file = context.storage.open_read(path)?;
+    let finder = memmem::Finder::new(bytes);
+    let mut lines = Lines::new(file.as_ref(), 0);
+    while lines.advance()?.is_some() {
+        if finder.find(lines.line()).is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The worse of two exits, in the order in which `verify` sums up.
+pub(super) fn worse(left: Exit, right: Exit) -> Exit {
+    const ORDER: [Exit; 5] = [Exit::Damaged, Exit::Conflict, Exit::Unexpected, Exit::OtherFormat, Exit::Done];
+    let place = |exit: Exit| ORDER.iter().position(|known| *known == exit).unwrap_or(2);
+    if place(left) <= place(right) { left } else { right }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_parts_or_a_slip_away() {
+        assert!(is_near("room-42", "room-24"));
+        assert!(is_near("room-42", "ROOM"));
+        assert!(!is_near("room-42", "hall-7"));
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "ab"), 2);
+    }
+
+    #[test]
+    fn damage_is_worse_than_another_format() {
+        assert_eq!(worse(Exit::OtherFormat, Exit::Damaged), Exit::Damaged);
+        assert_eq!(worse(Exit::Done, Exit::OtherFormat), Exit::OtherFormat);
+        assert_eq!(worse(Exit::Unexpected, Exit::OtherFormat), Exit::Unexpected);
+    }
+}

@@ -1,0 +1,419 @@
+//! `turnkeep inspect`: sessions, turns and calls as they stand, and what comes next.
+//!
+//! Reads and never writes: no byte, no lock file, no folder, no modification time. On a damaged journal it shows
+//! what is readable around the damage; only what a driver would act on (`--next`, `--context`) is refused then.
+
+mod call;
+mod draw;
+mod find;
+mod records;
+mod show;
+mod table;
+mod watch;
+
+use super::args::InspectArgs;
+use super::context::Context;
+use super::desk;
+use super::error::{Exit, Failure, chain, damaged};
+use super::select::{self, Ticket};
+use crate::context as conversation;
+use crate::draft::History;
+use crate::journal::{Damage, Loaded, Reach};
+use crate::json::Raw;
+use crate::record::{At, Owner, TurnId};
+use crate::scan::Tail;
+use crate::status::{self, NextAct, Status};
+use crate::turn::decide::{Now, Sighting};
+use crate::turn::next::{Asker, BranchState};
+use crate::turn::{Retain, Session, Turn};
+use crate::{tree, treefile};
+use find::Place;
+
+/// Runs the command.
+pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
+    let view = View::of(args)?;
+    let Some(name) = &args.session else {
+        return match (&args.delivery, view) {
+            (Some(key), View::State) => find::by_delivery(context, None, key),
+            (None, View::State) if args.turn.is_none() && args.at.is_none() => table::run(context),
+            _ => Err(Failure::usage("no_session_given", "name the session that this is about")
+                .hint("`turnkeep inspect` without anything lists the sessions")),
+        };
+    };
+    let place = find::place(context, name)?;
+    match (&args.delivery, view) {
+        (Some(key), View::State) => find::by_delivery(context, Some(&place), key),
+        (Some(_), _) => Err(Failure::usage("one_view", "--delivery finds a turn and shows its state")),
+        (None, View::Records) => records::run(context, args, &place),
+        (None, View::Change(seconds)) => watch::run(context, &place, seconds),
+        (None, view) => one(context, args, &place, view),
+    }
+}
+
+/// What is to be shown.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum View {
+    State,
+    Next,
+    Call,
+    Records,
+    Tree,
+    Context,
+    Change(f64),
+}
+
+impl View {
+    fn of(args: &InspectArgs) -> Result<Self, Failure> {
+        let asked = [
+            args.next.then_some(Self::Next),
+            args.call.is_some().then_some(Self::Call),
+            args.records.then_some(Self::Records),
+            args.draw_tree.then_some(Self::Tree),
+            args.context.then_some(Self::Context),
+            args.until_change.map(Self::Change),
+        ];
+        let mut asked = asked.into_iter().flatten();
+        match (asked.next(), asked.next()) {
+            (None, _) => Ok(Self::State),
+            (Some(view), None) => Ok(view),
+            (Some(_), Some(_)) => Err(Failure::usage(
+                "one_view",
+                "give one of --next, --call, --records, --draw-tree, --context and --until-change",
+            )),
+        }
+    }
+}
+
+/// A journal as it was read.
+struct Seen {
+    place: Place,
+    /// The session id: that of the genesis, where there is one.
+    id: String,
+    session: Option<Session>,
+    history: History,
+    tail: Tail,
+    end: u64,
+    damage: Vec<Damage>,
+    as_of: AsOf,
+    at: At,
+}
+
+/// Of which moment the state is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AsOf {
+    Head,
+    Record(u64),
+}
+
+/// Which turn of a session is meant.
+enum Chosen<'a> {
+    Turn(&'a Turn),
+    /// It is closed and was not read.
+    Closed,
+    /// The session has no turn to speak of.
+    None,
+}
+
+impl Seen {
+    fn read(context: &Context, place: &Place, reach: Reach) -> Result<Self, Failure> {
+        Ok(Self::of(context, place, find::load(context, place, reach)?, AsOf::Head))
+    }
+
+    fn of(context: &Context, place: &Place, mut loaded: Loaded, as_of: AsOf) -> Self {
+        find::doubt(&mut loaded);
+        let genesis = loaded.session.as_ref().map(|session| session.id.clone());
+        Self {
+            place: place.clone(),
+            id: genesis.unwrap_or_else(|| place.name()),
+            session: loaded.session,
+            history: loaded.history,
+            tail: loaded.tail,
+            end: loaded.end,
+            damage: loaded.damage,
+            as_of,
+            at: context.at(),
+        }
+    }
+
+    /// The exit code that the state of the file itself asks for.
+    fn exit(&self) -> Exit {
+        if self.damage.is_empty() { Exit::Done } else { Exit::Damaged }
+    }
+
+    /// What a driver acts on must rest on a journal that checks.
+    fn refuse_damage(&self) -> Result<(), Failure> {
+        if self.damage.is_empty() { Ok(()) } else { Err(damaged(&self.place.path, &self.damage)) }
+    }
+
+    /// What is to be said about the damage of the file.
+    fn damage_note(&self) -> Option<String> {
+        (!self.damage.is_empty()).then(|| damaged(&self.place.path, &self.damage).message)
+    }
+
+    /// What is to be said about the file otherwise.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        match &self.tail {
+            Tail::Torn { offset, bytes } => notes.push(format!(
+                "torn tail: {bytes} bytes from byte {offset} on were never acknowledged; the next writing command keeps a copy and cuts them"
+            )),
+            Tail::NoNewline { record, .. } => notes.push(format!(
+                "record {} lacks its newline and stands; the next write begins with it",
+                record.seq
+            )),
+            Tail::Clean | Tail::Damaged { .. } => {}
+        }
+        if let AsOf::Record(seq) = self.as_of {
+            notes.push(format!(
+                "the state as of record {seq}; processes and policy are those of now, and the session file is not looked at"
+            ));
+        }
+        notes
+    }
+
+    /// The turn that is named, else the ticket's, else the one that `recover` would take.
+    fn chosen(&self, now: &Now<'_>, named: Option<&TurnId>) -> Result<Chosen<'_>, Failure> {
+        let Some(session) = &self.session else { return Ok(Chosen::None) };
+        if let Some(id) = named {
+            return match session.turn(id) {
+                Some(turn) => Ok(Chosen::Turn(turn)),
+                None if session.knows(id) => Ok(Chosen::Closed),
+                None => Err(Failure::new(
+                    Exit::NotFound,
+                    "no_turn",
+                    format!("session {:?} has no turn {id}", session.id),
+                )
+                .hint("`turnkeep inspect SESSION` lists its turns")),
+            };
+        }
+        if let Some(ticket) = Ticket::from_env().filter(|ticket| ticket.session == session.id) {
+            match session.turn(&ticket.turn) {
+                Some(turn) => return Ok(Chosen::Turn(turn)),
+                // A ticket is of a turn that was admitted, so one that is not unclosed is closed.
+                None if session.knows(&ticket.turn) || !session.is_complete() => return Ok(Chosen::Closed),
+                None => {}
+            }
+        }
+        Ok(match select::free_turn(session, now).or_else(|| session.turns.last()) {
+            Some(turn) => Chosen::Turn(turn),
+            None => Chosen::None,
+        })
+    }
+
+    /// The status document of a turn; of none where there is none.
+    fn status(&self, context: &Context, turn: Option<&Turn>) -> Status {
+        let mut status = match &self.session {
+            None => empty_status(&self.id),
+            Some(session) => match self.as_of {
+                AsOf::Head => {
+                    desk::status_of(context, session, turn, &self.history, &self.at, asker(session, turn))
+                }
+                AsOf::Record(_) => {
+                    let look = |owner: &Owner| context.look(owner);
+                    let now = Now { at: self.at.clone(), policy: &context.policy, look: &look };
+                    let asker = asker(session, turn);
+                    status::of(session, turn, &self.history, &now, BranchState::UpToDate, asker)
+                }
+            },
+        };
+        if let Some(note) = self.damage_note() {
+            // Every writing command refuses until a person has looked at it.
+            status.next =
+                NextAct { r#do: "recover", refs: Vec::new(), why: "the journal is damaged".to_owned() };
+            status.notes.push(note);
+        }
+        status.notes.extend(self.notes());
+        status
+    }
+}
+
+/// Who asks: the holder of the current ticket, or anybody else.
+fn asker(session: &Session, turn: Option<&Turn>) -> Asker {
+    let holds = |ticket: &Ticket| {
+        ticket.session == session.id
+            && turn.is_some_and(|turn| ticket.turn == turn.id && ticket.attempt == turn.current_number())
+    };
+    if Ticket::from_env().is_some_and(|ticket| holds(&ticket)) { Asker::Owner } else { Asker::Other }
+}
+
+/// A session in which nothing was admitted yet, or whose genesis cannot be read.
+fn empty_status(id: &str) -> Status {
+    Status {
+        schema: status::SCHEMA,
+        session: id.to_owned(),
+        turn: None,
+        attempt: None,
+        ticket: None,
+        state: None,
+        next: NextAct { r#do: "done", refs: Vec::new(), why: "no turn was ever admitted".to_owned() },
+        owner: None,
+        input: None,
+        steered: Vec::new(),
+        calls: Vec::new(),
+        reply: None,
+        tree: None,
+        delivery: None,
+        head: None,
+        notes: Vec::new(),
+        receipt: None,
+        decisions: None,
+        records: None,
+        entries: None,
+    }
+}
+
+/// The views of one turn. What is not found in a damaged journal may be in what cannot be read.
+fn one(context: &Context, args: &InspectArgs, place: &Place, view: View) -> Result<Exit, Failure> {
+    one_of_sound(context, args, place, view).or_else(|failure| {
+        if failure.exit != Exit::NotFound {
+            return Err(failure);
+        }
+        Seen::read(context, place, Reach::All(Retain::Unclosed))?.refuse_damage()?;
+        Err(failure)
+    })
+}
+
+fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View) -> Result<Exit, Failure> {
+    let named = named_turn(args, place)?;
+    let look = |owner: &Owner| -> Sighting { context.look(owner) };
+    let now = Now { at: context.at(), policy: &context.policy, look: &look };
+    // Unclosed turns are at hand whatever the length of the journal; for the others all of it is read.
+    let brief = view == View::Next || (view == View::State && context.out.json && named.is_none());
+    let mut seen = match args.at {
+        Some(seq) => find::as_of(context, place, seq)?,
+        None if brief => Seen::read(context, place, Reach::Base)?,
+        None => Seen::read(context, place, Reach::All(Retain::All))?,
+    };
+    if view == View::Next {
+        seen.refuse_damage()?;
+        return print_next(context, &seen, &now, named.as_ref());
+    }
+    if brief && args.at.is_none() && !matches!(seen.chosen(&now, named.as_ref())?, Chosen::Turn(_)) {
+        // All turns are closed: the newest of them is shown.
+        seen = Seen::read(context, place, Reach::All(Retain::All))?;
+    }
+    let turn = match seen.chosen(&now, named.as_ref())? {
+        Chosen::Turn(turn) => Some(turn),
+        Chosen::Closed | Chosen::None => None,
+    };
+    match view {
+        View::Call => {
+            let word = args.call.as_deref().unwrap_or_default();
+            call::run(context, &seen, turn, named.as_ref(), word)?;
+        }
+        View::Tree => draw::run(context, &seen, with_turn(&seen, turn)?)?,
+        View::Context => {
+            seen.refuse_damage()?;
+            print_context(context, args, &seen, with_turn(&seen, turn)?)?;
+        }
+        View::State | View::Next | View::Records | View::Change(_) => print_state(context, &seen, turn)?,
+    }
+    Ok(seen.exit())
+}
+
+fn named_turn(args: &InspectArgs, place: &Place) -> Result<Option<TurnId>, Failure> {
+    match &args.turn {
+        Some(text) => text.parse().map(Some).map_err(|why| Failure::usage("bad_turn_id", why)),
+        None => Ok(place.turn.clone()),
+    }
+}
+
+fn with_turn<'a>(seen: &Seen, turn: Option<&'a Turn>) -> Result<&'a Turn, Failure> {
+    turn.ok_or_else(|| {
+        Failure::new(Exit::NotFound, "no_turn", format!("session {:?} has no turn to show", seen.id))
+    })
+}
+
+fn print_state(context: &Context, seen: &Seen, turn: Option<&Turn>) -> Result<(), Failure> {
+    let status = seen.status(context, turn);
+    if context.out.json {
+        return context.out.document(&status);
+    }
+    let look = |owner: &Owner| context.look(owner);
+    let now = Now { at: seen.at.clone(), policy: &context.policy, look: &look };
+    let text = show::session(seen, turn, &status, &now, show::Style::of(&context.out));
+    context.out.bytes(text.as_bytes())
+}
+
+/// What comes next on the first line, then one call a line.
+fn print_next(
+    context: &Context,
+    seen: &Seen,
+    now: &Now<'_>,
+    named: Option<&TurnId>,
+) -> Result<Exit, Failure> {
+    let chosen = match seen.chosen(now, named) {
+        // A turn that closed before the first record that was read is known to the whole journal alone.
+        Err(_) if seen.session.as_ref().is_some_and(|session| !session.is_complete()) => {
+            let whole = Seen::read(context, &seen.place, Reach::All(Retain::Unclosed))?;
+            return print_next(context, &whole, now, named);
+        }
+        chosen => chosen?,
+    };
+    let turn = match chosen {
+        Chosen::Turn(turn) => Some(turn),
+        Chosen::Closed | Chosen::None => None,
+    };
+    let status = seen.status(context, turn);
+    if context.out.json {
+        context.out.document(&status)?;
+    } else {
+        let refs = status.next.refs.iter().map(ToString::to_string);
+        let lines: Vec<String> = [status.next.r#do.to_owned()].into_iter().chain(refs).collect();
+        context.out.line(&lines.join("\n"))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The messages for the next model request.
+fn print_context(context: &Context, args: &InspectArgs, seen: &Seen, turn: &Turn) -> Result<(), Failure> {
+    let format = args.format.unwrap_or_else(|| conversation::format_of(turn, &seen.history));
+    let tree = match desk::tree_path(turn, None) {
+        Some(path) => {
+            let tree = treefile::read(&context.storage, &path)?;
+            check_tree(turn, &tree, &path)?;
+            Some(tree)
+        }
+        None => None,
+    };
+    let built = conversation::build(turn, &seen.history, tree.as_ref(), format)
+        .map_err(|error| no_context(&error))?;
+    for note in &built.notes {
+        context.out.note(note);
+    }
+    let messages: Vec<&str> = built.messages.iter().map(Raw::get).collect();
+    context.out.line(&format!("[{}]", messages.join(",")))
+}
+
+/// A conversation whose beginning cannot be read is not handed out as if it were whole.
+fn check_tree(turn: &Turn, tree: &tree::Tree, path: &std::path::Path) -> Result<(), Failure> {
+    let Some(admitted) = turn.tree.as_ref().filter(|admitted| admitted.leaf.is_some()) else { return Ok(()) };
+    if tree.tail == tree::Tail::Empty {
+        return Err(Failure::new(
+            Exit::Damaged,
+            "tree_missing",
+            format!("the session file {} is gone", path.display()),
+        )
+        .hint("put the file back: what was said before this turn is in it"));
+    }
+    match tree::check_path(tree, admitted.leaf.as_deref()) {
+        // Older versions are read, never written to.
+        Ok(()) | Err(tree::Refusal::Older { .. }) => Ok(()),
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+fn no_context(error: &conversation::ContextError) -> Failure {
+    match error {
+        conversation::ContextError::Unanswered(calls) => {
+            let refs: Vec<String> = calls.iter().map(|(call, _)| call.to_string()).collect();
+            Failure::conflict("unanswered", error)
+                .with("refs", &refs)
+                .hint("`turnkeep inspect SESSION --next` says what to do about them")
+        }
+        conversation::ContextError::NoLeaf(_) => Failure::new(Exit::Damaged, "tree_damaged", chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

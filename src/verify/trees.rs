@@ -1,0 +1,369 @@
+//! What a journal and its session tree say about each other.
+//!
+//! A tree is judged together with a journal that did not grow meanwhile. Only the newest turn that was admitted on
+//! a file owns it; of older ones only what cannot have changed is checked: that the journal knows what is there.
+
+use super::{Code, Finding, Report, Severity, Trees};
+use crate::branch::{self, Extent, Trouble};
+use crate::draft::History;
+use crate::journal::load::{self, Reach};
+use crate::journal::{Loaded, Setting};
+use crate::json::View;
+use crate::lock;
+use crate::record::Kind;
+use crate::recovery;
+use crate::storage::{self, Storage, StoredFile};
+use crate::tree::{self, Parent, Tail, Tree};
+use crate::turn::{Retain, Session, Turn};
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Ids named in one message; the rest is counted.
+const NAMED_MAX: usize = 20;
+
+/// Reads a session file; a link at its end is followed, since the file is the agent's.
+pub(super) fn read(storage: &dyn Storage, path: &Path) -> io::Result<Tree> {
+    let file = storage.open_read(&storage.resolve(path)?)?;
+    Ok(tree::read(storage::read_exact_range(file.as_ref(), 0, file.len()?)?))
+}
+
+/// What is to be said about a session file as such.
+pub(super) fn file(path: &Path, tree: &Tree, report: &mut Report) {
+    report.records = tree.entries.len() as u64;
+    report.bytes = tree.size;
+    report.session = tree.header.as_ref().and_then(|header| header.id.clone());
+    for found in tree::check(tree) {
+        report.add(finding(path, found));
+    }
+}
+
+/// Checks the session trees of a journal.
+pub(super) fn check(setting: Setting<'_>, journal: &dyn StoredFile, which: Trees<'_>, report: &mut Report) {
+    if report.worst() > Severity::NeedsRecovery {
+        let message = "the session tree was not compared with the journal, which does not check itself";
+        report.add(Finding::new(Code::TreeUnchecked, &report.path, message));
+        return;
+    }
+    match steady(setting, journal, which, report) {
+        Ok(findings) => report.findings.extend(findings),
+        Err(error) => report.could_not("read", &report.path.clone(), &error),
+    }
+}
+
+/// A journal goes first, its tree behind it: compared where nobody is between the two.
+fn steady(
+    setting: Setting<'_>,
+    journal: &dyn StoredFile,
+    which: Trees<'_>,
+    report: &Report,
+) -> io::Result<Vec<Finding>> {
+    let started = setting.clock.now();
+    loop {
+        let before = journal.len()?;
+        let loaded = load::load(journal, Reach::All(Retain::All))?;
+        let findings = compare(setting.storage, &loaded, which, report);
+        let waited = setting.clock.now().saturating_sub(started) > setting.wait;
+        let sound = findings.iter().all(|finding| finding.severity < Severity::NeedsRecovery);
+        let calm = || lock::try_shared_once(journal).unwrap_or(true);
+        if waited || (journal.len()? == before && (sound || calm())) {
+            return Ok(findings);
+        }
+        setting.clock.sleep(Duration::from_millis(1));
+    }
+}
+
+fn compare(storage: &dyn Storage, loaded: &Loaded, which: Trees<'_>, report: &Report) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Some(session) = &loaded.session else {
+        // The genesis is still to be written: the file at hand may know better.
+        if let Trees::At(path) = which {
+            let known = Known { session: session_of_name(&report.path), ..Known::default() };
+            match read(storage, path) {
+                Ok(tree) => known.check(path, &tree, &mut findings),
+                Err(error) => findings.push(unreadable(path, &error)),
+            }
+        }
+        return findings;
+    };
+    let known = Known::of(session, &loaded.history);
+    let owners = owners(session, which);
+    if let (true, Trees::At(path)) = (owners.is_empty(), which) {
+        // No turn has a tree, at least none that is left.
+        match read(storage, path) {
+            Ok(tree) => known.check(path, &tree, &mut findings),
+            Err(error) => findings.push(unreadable(path, &error)),
+        }
+    }
+    for (path, owner) in owners {
+        let tree = match read(storage, &path) {
+            Ok(tree) => Some(tree),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                findings.push(unreadable(&path, &error));
+                continue;
+            }
+        };
+        let mut pair =
+            Pair { path: &path, session, turn: owner, history: &loaded.history, findings: &mut findings };
+        match tree.filter(|tree| tree.tail != Tail::Empty) {
+            Some(tree) => {
+                pair.file(&tree);
+                known.check(&path, &tree, pair.findings);
+                pair.branch(&tree);
+            }
+            None => pair.missing(),
+        }
+    }
+    findings
+}
+
+/// Which file is whose: the newest turn that was admitted on it owns it.
+fn owners<'s>(session: &'s Session, which: Trees<'_>) -> BTreeMap<PathBuf, &'s Turn> {
+    let of_trees = session.turns.iter().filter(|turn| recovery::owns_tree(session, turn));
+    let path = |turn: &Turn| turn.tree.as_ref().map(|tree| PathBuf::from(&tree.path)).unwrap_or_default();
+    match which {
+        Trees::No => BTreeMap::new(),
+        Trees::Recorded => of_trees.map(|turn| (path(turn), turn)).collect(),
+        Trees::At(moved) => of_trees.rev().take(1).map(|turn| (moved.to_owned(), turn)).collect(),
+    }
+}
+
+fn session_of_name(path: &Path) -> Option<String> {
+    crate::paths::session_id(path.file_stem()?.to_str()?)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Finding {
+    Finding::new(Code::Unreadable, path, format!("could not read the session file: {error}"))
+}
+
+/// A turn and the file that it owns.
+struct Pair<'a> {
+    path: &'a Path,
+    session: &'a Session,
+    turn: &'a Turn,
+    history: &'a History,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Pair<'_> {
+    fn add(&mut self, code: Code, message: impl std::fmt::Display) -> &mut Finding {
+        let mut finding = Finding::new(code, self.path, message);
+        finding.turns = vec![self.turn.id.clone()];
+        self.findings.push(finding);
+        #[expect(clippy::expect_used, reason = "it was pushed in the line before")]
+        self.findings.last_mut().expect("a finding")
+    }
+
+    /// There is no file, or not one byte in it.
+    fn missing(&mut self) {
+        let Some(admitted) = &self.turn.tree else { return };
+        let committed = self.turn.facts.len();
+        if admitted.bytes > 0 || self.recovered_branch().is_some() {
+            self.add(
+                Code::TreeMissing,
+                format!("the session file is gone; {committed} committed steps of turn {} are safe in the journal", self.turn.id),
+            );
+        } else {
+            // It was never there before: a crash between journal and tree explains that.
+            self.behind(&tree::read(Vec::new()));
+        }
+    }
+
+    /// The file itself, and whether it is the one of the admission.
+    fn file(&mut self, tree: &Tree) {
+        for found in tree::check(tree) {
+            self.findings.push(finding(self.path, found));
+        }
+        let Some(admitted) = &self.turn.tree else { return };
+        let header = tree.header.as_ref().and_then(|header| header.id.as_ref());
+        if let Some(expected) = &admitted.header_id
+            && header.is_some_and(|header| header != expected)
+        {
+            let message = format!(
+                "the turn was admitted on session file {expected:?}, and this is {:?}",
+                header.map_or("another", String::as_str)
+            );
+            self.add(Code::TreeOther, message);
+        }
+        if let Err(tree::Refusal::Damage(path)) = tree::check_path(tree, admitted.leaf.as_deref()) {
+            for found in path.into_iter().map(|found| finding(self.path, found)) {
+                let told = self
+                    .findings
+                    .iter_mut()
+                    .find(|known| known.code == found.code && known.line == found.line);
+                match told {
+                    Some(known) => known.severity = known.severity.max(found.severity),
+                    None => self.findings.push(found),
+                }
+            }
+        }
+    }
+
+    /// Whether the branch says what the journal says.
+    fn branch(&mut self, tree: &Tree) {
+        let there = match branch::plan(&self.session.id, self.turn, self.history, tree, Extent::Steps) {
+            Ok(plan) => plan.entries - plan.write.len() as u64,
+            Err(trouble) => return self.trouble(&trouble),
+        };
+        let recovered = self.recovered_branch();
+        let lost = recovered
+            .filter(|branch| tree.find(&branch.leaf).is_none() || there < branch.entries)
+            .map(|branch| (branch.leaf.clone(), branch.entries));
+        if let Some((leaf, entries)) = lost {
+            let message = format!(
+                "the branch that ended in entry {leaf} had {entries} entries when it was recovered, and some are gone"
+            );
+            self.add(Code::BranchEntryMissing, message);
+            return;
+        }
+        self.behind(tree);
+    }
+
+    fn trouble(&mut self, trouble: &Trouble) {
+        match trouble {
+            Trouble::Content { line, .. } => {
+                self.add(Code::BranchContent, trouble).line = Some(*line as u64);
+            }
+            // Every marker is looked at by itself.
+            Trouble::Marker { .. } => {}
+        }
+    }
+
+    fn behind(&mut self, tree: &Tree) {
+        match recovery::branch_behind(self.session, self.turn, self.history, tree) {
+            Ok(false) => {}
+            Ok(true) => {
+                let lacking = self.lacking(tree);
+                self.add(Code::BranchBehind, format!("the session file is behind the journal{lacking}"));
+            }
+            Err(trouble) => self.trouble(&trouble),
+        }
+    }
+
+    /// Which entries `recover` would write.
+    fn lacking(&self, tree: &Tree) -> String {
+        let planned = branch::plan(&self.session.id, self.turn, self.history, tree, Extent::Recover);
+        let ids: Vec<String> = planned
+            .iter()
+            .flat_map(|plan| &plan.write)
+            .filter_map(|entry| View::of(entry.get()).object()?.string("id"))
+            .collect();
+        let named = ids.get(..NAMED_MAX).unwrap_or(&ids).join(", ");
+        match ids.len() {
+            0 => ": another writer's line is its last one".to_owned(),
+            many if many > NAMED_MAX => format!("; it lacks {named} and {} more", many - NAMED_MAX),
+            _ => format!("; it lacks {named}"),
+        }
+    }
+
+    fn recovered_branch(&self) -> Option<&crate::record::Branch> {
+        self.turn.attempts.iter().rev().find_map(|attempt| {
+            let (mark, _) = attempt.recovered.as_ref()?;
+            match &self.history.get(mark.seq)?.kind {
+                Kind::Recovered(recovered) => recovered.branch.as_ref(),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// What the journal knows of entries that it, or the agent under it, wrote.
+#[derive(Default)]
+struct Known<'a> {
+    session: Option<String>,
+    history: Option<&'a History>,
+    turns: HashSet<&'a str>,
+    /// Ids of ours that a record explains.
+    ids: HashSet<String>,
+    /// The agent's own ids that are journaled.
+    agent_ids: HashSet<String>,
+    /// The entries that turns were admitted on.
+    leaves: HashSet<&'a str>,
+}
+
+impl<'a> Known<'a> {
+    fn of(session: &'a Session, history: &'a History) -> Self {
+        let mut known = Self { session: Some(session.id.clone()), history: Some(history), ..Self::default() };
+        for turn in &session.turns {
+            known.turns.insert(turn.id.as_str());
+            known.leaves.extend(turn.tree.iter().filter_map(|tree| tree.leaf.as_deref()));
+        }
+        for (_, record) in history.iter() {
+            let Some(turn) = record.kind.turn() else { continue };
+            known.ids.insert(tree::entry_id(turn.as_str(), record.hash.as_str(), "entry"));
+            if let Kind::Entry(entry) = &record.kind {
+                known.agent_ids.extend(entry.entry.view().object().and_then(|object| object.string("id")));
+            }
+        }
+        known
+    }
+
+    /// The tree holds nothing of ours that the journal lacks: a journal cut on a line boundary is seen here.
+    fn check(&self, path: &Path, tree: &Tree, findings: &mut Vec<Finding>) {
+        let mut ours: HashSet<&str> = HashSet::new();
+        for (index, entry) in tree.entries.iter().enumerate() {
+            let marker = if &*entry.kind == "custom" { tree::marker(tree.text(index)) } else { None };
+            if let Some(marker) = marker {
+                if Some(&marker.session) != self.session.as_ref() {
+                    continue;
+                }
+                ours.insert(&entry.id);
+                if !self.carries(&marker) {
+                    let message = format!(
+                        "marker {} carries record {} of turn {}, which the journal lacks",
+                        entry.id, marker.head, marker.turn
+                    );
+                    findings.push(at(Code::BranchMarker, path, entry, message));
+                }
+                continue;
+            }
+            if self.ids.contains(&*entry.id) {
+                ours.insert(&entry.id);
+                continue;
+            }
+            let hangs = match &entry.parent {
+                Parent::Id(parent) => ours.contains(&**parent) || self.leaves.contains(&**parent),
+                Parent::Root | Parent::Missing => false,
+            };
+            if hangs && looks_like_ours(&entry.id) && !self.agent_ids.contains(&*entry.id) {
+                ours.insert(&entry.id);
+                let message = format!(
+                    "entry {} hangs on a branch of this journal under an id as turnkeep gives them, and no record explains it",
+                    entry.id
+                );
+                findings.push(at(Code::EntryUnknown, path, entry, message));
+            }
+        }
+    }
+
+    fn carries(&self, marker: &tree::Marker) -> bool {
+        let record = marker.head.split_once(':').and_then(|(seq, hash)| {
+            self.history?.get(seq.parse().ok()?).filter(|record| record.hash.as_str() == hash)
+        });
+        record.is_some() && self.turns.contains(marker.turn.as_str())
+    }
+}
+
+/// 16 hex digits; Pi's own ids have 8.
+fn looks_like_ours(id: &str) -> bool {
+    id.len() == 16 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn at(code: Code, path: &Path, entry: &tree::EntryLine, message: String) -> Finding {
+    Finding::new(code, path, message).at(entry.line as u64, entry.offset, entry.len)
+}
+
+fn finding(path: &Path, found: tree::Finding) -> Finding {
+    let mut finding = Finding::new(Code::of_tree(found.code), path, found.message);
+    finding.severity = match found.severity {
+        tree::Severity::Damage => Severity::Damage,
+        tree::Severity::NeedsRecovery => Severity::NeedsRecovery,
+        tree::Severity::Warning => Severity::Warning,
+        tree::Severity::Note => Severity::Note,
+    };
+    finding.line = found.line.map(|line| line as u64);
+    (finding.offset, finding.bytes) = (Some(found.offset), Some(found.len));
+    finding
+}
