@@ -12,6 +12,8 @@
 
 mod contention;
 mod forge;
+mod killed;
 mod kit;
+mod recover_decide;
 mod recover_owner;
 mod recover_tail;
