@@ -13,7 +13,7 @@ use crate::storage::Storage;
 use crate::turn::decide::{Now, Sighting};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +43,8 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
         reports.push(report);
     }
     if args.all {
-        let saved: HashSet<String> = reports.iter().flat_map(|report| report.saved.iter().cloned()).collect();
+        let saved: BTreeSet<String> =
+            reports.iter().flat_map(|report| report.saved.iter().cloned()).collect();
         let report = verify::root(&context.storage, &context.root, &saved, user);
         if !report.findings.is_empty() {
             print(context, &report)?;
@@ -391,13 +392,9 @@ fn print(context: &Context, report: &Report) -> Result<(), Failure> {
 /// `TK012 hash-mismatch damage FILE:3 (byte 1234): …`
 fn told(finding: &Finding) -> String {
     let (code, name) = (finding.code.code(), finding.code.name());
-    let mut place = finding.path.display().to_string();
-    if let Some(line) = finding.line {
-        place.push_str(&format!(":{line}"));
-    }
-    if let Some(offset) = finding.offset {
-        place.push_str(&format!(" (byte {offset})"));
-    }
+    let line = finding.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let offset = finding.offset.map(|offset| format!(" (byte {offset})")).unwrap_or_default();
+    let place = format!("{}{line}{offset}", finding.path.display());
     let turns: Vec<&str> = finding.turns.iter().map(crate::record::TurnId::as_str).collect();
     let touched = match turns.as_slice() {
         [] => String::new(),
@@ -462,20 +459,20 @@ fn write_heads(context: &Context, path: &Path, reports: &[Report]) -> Result<(),
         let Some(head) = &report.head else { continue };
         let name = report.path.as_os_str().as_bytes();
         if name.contains(&b'\n') {
-            let message = format!("{:?} has a line feed in its name", report.path);
+            let message = format!("{} has a line feed in its name", report.path.display());
             return Err(Failure::usage("bad_heads", message).hint("the heads file was not touched"));
         }
         let line = [head.to_string().as_bytes(), b" ", name, b"\n"].concat();
         lines.insert(&report.path, line);
     }
-    let content: Vec<u8> = lines.into_values().flatten().collect();
-    replace(&context.storage, path, &content).map_err(|error| {
+    let bytes: Vec<u8> = lines.into_values().flatten().collect();
+    replace(&context.storage, path, &bytes).map_err(|error| {
         let message = format!("could not write {}: {}", path.display(), chain(&error));
         Failure::new(Exit::Unexpected, "heads_not_written", message).hint("every verdict above stands")
     })
 }
 
-fn replace(storage: &dyn Storage, path: &Path, content: &[u8]) -> io::Result<()> {
+fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match storage.resolve(path) {
         Ok(real) => real,
         Err(error) if error.kind() == io::ErrorKind::NotFound => key(path),
@@ -488,7 +485,7 @@ fn replace(storage: &dyn Storage, path: &Path, content: &[u8]) -> io::Result<()>
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = folder.join(temporary);
     let mut file = storage.create_new(&temporary)?;
-    let written = crate::storage::append_all(file.as_mut(), content)
+    let written = crate::storage::append_all(file.as_mut(), bytes)
         .map_err(|error| error.source)
         .and_then(|()| file.sync_all())
         .and_then(|()| storage.rename(&temporary, &path));

@@ -204,7 +204,6 @@ pub struct Follower {
     pub end: u64,
     retain: Retain,
     expected: Expected,
-    flawless: bool,
 }
 
 impl Follower {
@@ -218,7 +217,6 @@ impl Follower {
             end: 0,
             retain,
             expected: Expected::genesis(),
-            flawless: true,
         }
     }
 
@@ -277,17 +275,20 @@ impl Follower {
         if self.expected.seq == u64::MAX {
             self.expected.seq = record.seq;
         }
-        if !self.expected.fits(record) {
+        let fits = self.expected.fits(record);
+        let first = self.line == 1;
+        if !fits && !first {
             let flaw = Flaw::Chain { expected: self.expected.seq, found: record.seq };
             self.note(offset, size, flaw, None);
         }
         self.expected = Expected::behind(record);
         match (&mut self.session, &record.kind) {
-            (None, Kind::Opened(opened)) if record.seq == 0 && offset == 0 && record.base == 0 => {
+            (None, Kind::Opened(opened)) if first && fits && record.base == 0 => {
                 self.session = Some(Session::begin(opened.session.clone(), record, self.retain));
             }
+            // Without a genesis there is no state; behind the first line that was told already.
             (None, _) => {
-                if self.flawless {
+                if first {
                     self.note(offset, size, Flaw::NoGenesis, None);
                 }
             }
@@ -305,7 +306,6 @@ impl Follower {
         if let Some(named) = text.and_then(turn_named).filter(|turn| !turns.contains(turn)) {
             turns.push(named);
         }
-        self.flawless = false;
         self.damage.push(Damage { line: self.line, offset, bytes, flaw, turns });
     }
 }

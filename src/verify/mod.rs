@@ -309,8 +309,8 @@ fn steady_pass(
         let end = file.len()?;
         let passed = pass::pass(file, end, wanted, progress)?;
         let whole = passed.tail == Tail::Clean && passed.damage.is_empty() && end > 0;
-        let waited = setting.clock.now().saturating_sub(started) > setting.wait;
-        if whole || calm || waited {
+        let late = setting.clock.now().saturating_sub(started) > setting.wait;
+        if whole || calm || late {
             return Ok((passed, end));
         }
         // Where locks do not work nobody can be writing through this tool. If nobody was writing a moment ago,

@@ -10,10 +10,21 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod admit;
+mod call;
 mod contention;
+mod deliver;
+mod docs;
+mod fixtures;
 mod forge;
 mod killed;
 mod kit;
 mod recover_decide;
+mod message;
+mod person;
+mod quickstart;
 mod recover_owner;
 mod recover_tail;
+mod script;
+mod settle;
+mod tidy;

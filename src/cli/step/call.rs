@@ -146,7 +146,9 @@ pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call) -> Result<(), Fail
     let context = step.desk.context;
     let look = |owner: &Owner| -> Sighting { context.look(owner) };
     let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
-    let ruling = decide::rule(turn, call, &now);
+    // A recovery never runs a nested call by itself; the tool that it is nested in, alive here, may.
+    let by_itself = Call { parent: None, ..call.clone() };
+    let ruling = decide::rule(turn, if call.may_have_run() { call } else { &by_itself }, &now);
     let named = format!("call {} ({})", call.r#ref, call.tool);
     if let Some(answer) = &call.answer {
         let stored = answer_of(call, step.desk.journal.history());

@@ -1,0 +1,97 @@
+//! Documents that repeat what the code says are compared with it.
+//!
+//! `TURNKEEP_UPDATE_DOCS=1 cargo test --test it docs` writes the generated parts anew instead.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use turnkeep::cli::error::Exit;
+use turnkeep::record::Kind;
+use turnkeep::verify::Code;
+
+const BEGIN: &str = "<!-- generated: TURNKEEP_UPDATE_DOCS=1 cargo test --test it docs -->\n";
+const END: &str = "<!-- end of the generated part -->\n";
+
+fn document(name: &str) -> (PathBuf, String) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    let text = fs::read_to_string(&path).expect("a document");
+    (path, text)
+}
+
+/// The generated part of a document must be this.
+fn generated(name: &str, wanted: &str) {
+    let (path, text) = document(name);
+    let (head, rest) = text.split_once(BEGIN).expect("a beginning of the generated part");
+    let (found, foot) = rest.split_once(END).expect("an end of the generated part");
+    let wanted = format!("\n{}\n\n", wanted.trim());
+    if std::env::var_os("TURNKEEP_UPDATE_DOCS").is_some() {
+        fs::write(path, format!("{head}{BEGIN}{wanted}{END}{foot}")).expect("written");
+    } else {
+        assert!(
+            found == wanted,
+            "docs/{name} does not say what the code says; run the tests once with TURNKEEP_UPDATE_DOCS=1\n--- wanted\n{wanted}\n--- found\n{found}"
+        );
+    }
+}
+
+#[test]
+fn the_reference_is_what_the_command_line_says() {
+    let mut root = turnkeep::cli::command().term_width(96).disable_help_subcommand(true);
+    root.build();
+    let mut text = String::new();
+    render(&mut text, &mut root, 2);
+    generated("cli.md", &text);
+}
+
+/// The help of a command and of those below it.
+fn render(text: &mut String, command: &mut clap::Command, level: usize) {
+    let is_root = level == 2;
+    // What the environment holds here is nobody's business; options of all commands are told once.
+    let mut shown = command.clone().mut_args(|arg| {
+        let hidden = arg.get_id() == "help" || (!is_root && arg.is_global_set());
+        arg.hide_env_values(true).hide(hidden)
+    });
+    let path = shown.get_bin_name().unwrap_or("turnkeep").to_owned();
+    let help = shown.render_help().to_string();
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    writeln!(text, "{} {path}\n\n```text\n{}\n```\n", "#".repeat(level.min(3)), lines.join("\n").trim_end())
+        .expect("text");
+    for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
+        render(text, below, level + 1);
+    }
+}
+
+#[test]
+fn the_exit_codes_are_those_of_the_code() {
+    let mut table = "| code | meaning |\n| --- | --- |\n".to_owned();
+    for exit in Exit::ALL {
+        writeln!(table, "| {} | {} |", exit.code(), exit.meaning()).expect("text");
+    }
+    writeln!(table, "| 128+n | {} |", Exit::Signal(1).meaning()).expect("text");
+    assert_eq!((Exit::Signal(9).code(), Exit::OfCommand(7).code()), (137, 7));
+    generated("exit-codes.md", &table);
+}
+
+#[test]
+fn the_format_lists_every_kind() {
+    let (_, text) = document("format.md");
+    let rows = text.split("| kind |").nth(1).expect("the table of kinds").lines().skip(2);
+    let kinds: Vec<&str> = rows.map_while(|row| row.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(kinds, Kind::WORDS);
+}
+
+#[test]
+fn the_version_table_knows_this_format() {
+    let (_, text) = document("format.md");
+    assert!(text.contains(&format!("| `{}` |", turnkeep::record::FORMAT)));
+}
+
+#[test]
+fn the_findings_are_those_of_the_code() {
+    let mut table = "| code | name | severity | what to do |\n| --- | --- | --- | --- |\n".to_owned();
+    for code in Code::ALL {
+        let (name, severity) = (code.name(), code.severity().word());
+        writeln!(table, "| {} | {name} | {severity} | {} |", code.code(), code.what_to_do()).expect("text");
+    }
+    generated("verify-codes.md", &table);
+}
