@@ -11,7 +11,7 @@
 )]
 
 mod docs;
-mod kit;
 mod fixtures;
+mod kit;
 mod quickstart;
 mod tidy;
