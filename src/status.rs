@@ -4,7 +4,9 @@
 
 use crate::draft::History;
 use crate::json::Raw;
-use crate::record::{ApprovalDecision, At, CallRef, Decided, DeliveryState, Kind, Replay, TurnId, UnknownRule};
+use crate::record::{
+    ApprovalDecision, At, CallRef, Decided, DeliveryState, Kind, Replay, TurnId, UnknownRule,
+};
 use crate::turn::decide::{self, Holder, Now};
 use crate::turn::next::{self, Asker, BranchState};
 use crate::turn::{AnswerKind, Call, Session, Turn};

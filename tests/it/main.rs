@@ -10,6 +10,7 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod cases;
 mod docs;
 mod fixtures;
 mod kit;
