@@ -33,6 +33,8 @@ pub struct Plan {
     pub leaf: Option<String>,
     /// How many entries the branch then has.
     pub entries: u64,
+    /// The newest record that it then carries.
+    pub head: Option<Mark>,
 }
 
 /// Why a branch cannot be planned.
@@ -68,13 +70,17 @@ pub fn plan(
 ) -> Result<Plan, Trouble> {
     let script = Script::of(turn, history, extent);
     let from = turn.tree.as_ref().and_then(|tree| tree.leaf.clone());
-    let found = Found::on(session, turn, history, tree, &script)?;
-    let mut plan =
-        Plan { from: from.clone(), write: Vec::new(), leaf: found.tail.clone(), entries: found.count };
-    let mut head = found.head.clone();
+    let found = Found::on(session, turn, history, tree, &script, extent)?;
+    let mut plan = Plan {
+        from: from.clone(),
+        write: Vec::new(),
+        leaf: found.tail.clone(),
+        entries: found.count,
+        head: found.head.clone(),
+    };
     let mut parent = found.tail.clone().or(from);
     let mut ids = script.ids(&found);
-    for part in script.parts.iter().filter(|part| !found.has(part)) {
+    for part in script.missing(&found, extent) {
         let Some(form) = part.forms.first() else { continue };
         let Some(entry) = form.build(parent.as_deref(), &|id| ids.map(id)) else {
             // It points at an entry that is left out, so it is left out too.
@@ -85,11 +91,10 @@ pub fn plan(
         plan.entries += 1;
         parent = Some(form.id.clone());
         plan.leaf.clone_from(&parent);
-        head = newest(head, &form.mark);
+        plan.head = newest(plan.head.take(), &form.mark);
     }
     if extent == Extent::Recover {
-        let head = head.unwrap_or_else(|| turn.admitted.clone());
-        mark_end(&mut plan, session, turn, tree, parent.as_deref(), &head);
+        end_with_marker(&mut plan, session, turn, tree);
     }
     Ok(plan)
 }
@@ -99,11 +104,35 @@ pub fn plan(
 /// Asked for a settled turn that the agent wrote itself.
 pub fn lacks_nothing(turn: &Turn, history: &History, tree: &Tree) -> bool {
     let script = Script::of(turn, history, Extent::Steps);
+    let later = behind_admission(turn, tree);
+    script.parts.iter().all(|part| {
+        part.ids().any(|id| tree.find(id).is_some())
+            || later.iter().any(|index| part.says_the_same(tree, *index))
+    })
+}
+
+/// Entries behind admission that the agent wrote itself and that say what the journal holds as a message.
+///
+/// An agent may journal what it says and keep its file by itself: then nothing in the file is new. Results that no
+/// message told are not among them, since the agent's own form of a result is worth journaling.
+pub fn echoes(turn: &Turn, history: &History, tree: &Tree) -> HashSet<usize> {
+    let script = Script::of(turn, history, Extent::Steps);
+    let known: HashSet<&str> = script.parts.iter().flat_map(Part::ids).collect();
+    let mut unknown = behind_admission(turn, tree);
+    unknown.retain(|index| tree.entries.get(*index).is_some_and(|entry| !known.contains(&*entry.id)));
+    let mut echoes = HashSet::new();
+    for part in script.parts.iter().filter(|part| part.agent_ids.is_empty() && part.may_echo(turn)) {
+        let found =
+            unknown.iter().find(|index| !echoes.contains(*index) && part.says_the_same(tree, **index));
+        echoes.extend(found.copied());
+    }
+    echoes
+}
+
+fn behind_admission(turn: &Turn, tree: &Tree) -> Vec<usize> {
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
-    let later: Vec<usize> = (0..tree.entries.len())
-        .filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since))
-        .collect();
-    script.parts.iter().all(|part| later.iter().any(|index| part.stands_in(tree, *index)))
+    let later = |index: &usize| tree.entries.get(*index).is_some_and(|entry| entry.offset >= since);
+    (0..tree.entries.len()).filter(later).collect()
 }
 
 /// The ids of ours on a file: entries of the branch and markers.
@@ -160,6 +189,10 @@ struct Part {
     /// The agent's own ids of it.
     agent_ids: Vec<String>,
     shape: Shape,
+    /// For a result, the record that answered its call first.
+    answered: Option<u64>,
+    /// A result that a message told.
+    told_by_message: bool,
 }
 
 /// What a part looks like to somebody who wrote it without us.
@@ -185,7 +218,12 @@ enum How {
 
 impl Form {
     fn new(turn: &Turn, mark: &Mark, how: How) -> Self {
-        let id = tree::entry_id(turn.id.as_str(), mark.hash.as_str(), "entry");
+        Self::apart(turn, mark, "entry", how)
+    }
+
+    /// A record that stands as several entries needs an id for each.
+    fn apart(turn: &Turn, mark: &Mark, suffix: &str, how: How) -> Self {
+        let id = tree::entry_id(turn.id.as_str(), mark.hash.as_str(), suffix);
         Self { mark: mark.clone(), id, how }
     }
 
@@ -200,12 +238,23 @@ impl Form {
 }
 
 impl Part {
-    fn stands_in(&self, tree: &Tree, index: usize) -> bool {
-        let Some(entry) = tree.entries.get(index) else { return false };
-        let known = |id: &str| *id == *entry.id;
-        if self.forms.iter().any(|form| known(&form.id)) || self.agent_ids.iter().any(|id| known(id)) {
-            return true;
+    /// The ids under which it may stand on the tree.
+    fn ids(&self) -> impl Iterator<Item = &str> {
+        self.forms.iter().map(|form| form.id.as_str()).chain(self.agent_ids.iter().map(String::as_str))
+    }
+
+    /// Whether an entry of the agent's that says the same would be its second record.
+    fn may_echo(&self, turn: &Turn) -> bool {
+        match &self.shape {
+            Shape::Message(_) => true,
+            // Before the model speaks, a user's entry is journaled and becomes the form of the input.
+            Shape::User(_) => turn.has_model_message(),
+            Shape::Result(_) => self.told_by_message,
+            Shape::Entry => false,
         }
+    }
+
+    fn says_the_same(&self, tree: &Tree, index: usize) -> bool {
         let Some(raw) = tree.message(index).and_then(|text| Raw::parse(text).ok()) else { return false };
         let role = tree.role(index);
         match &self.shape {
@@ -230,8 +279,42 @@ struct Script {
 
 impl Script {
     fn of(turn: &Turn, history: &History, extent: Extent) -> Self {
-        Composer { turn, history, parts: Vec::new(), left_out: HashSet::new(), waiting: false }
-            .compose(extent)
+        let horizon = Horizon::of(turn, history, extent);
+        Composer {
+            turn,
+            history,
+            parts: Vec::new(),
+            left_out: HashSet::new(),
+            anchored: anchored(turn),
+            waiting: false,
+        }
+        .compose(&horizon)
+    }
+
+    /// What is not there yet, in the order of writing.
+    ///
+    /// Results that come later than their message follow in the order they come; a recovery writes them in the order
+    /// of their calls.
+    fn missing(&self, found: &Found, extent: Extent) -> Vec<&Part> {
+        let mut missing: Vec<&Part> = Vec::new();
+        let (mut late, mut asked_before): (Vec<&Part>, bool) = (Vec::new(), false);
+        for part in &self.parts {
+            if part.answered.is_none() {
+                missing.append(&mut late);
+                asked_before = found.has(part);
+            }
+            if found.has(part) {
+                continue;
+            }
+            if part.answered.is_some() && asked_before && extent != Extent::Recover {
+                late.push(part);
+                late.sort_by_key(|part| part.answered);
+            } else {
+                missing.push(part);
+            }
+        }
+        missing.append(&mut late);
+        missing
     }
 
     fn ids(&self, found: &Found) -> Ids {
@@ -270,14 +353,36 @@ struct Composer<'a> {
     history: &'a History,
     parts: Vec<Part>,
     left_out: HashSet<String>,
+    /// Messages that joined and that the agent did not repeat, by the seq of the fact they stand behind.
+    anchored: HashMap<u64, Vec<usize>>,
     /// A call is unanswered: nothing but results may follow.
     waiting: bool,
 }
 
+fn anchored(turn: &Turn) -> HashMap<u64, Vec<usize>> {
+    let repeated: HashSet<usize> = turn
+        .facts
+        .iter()
+        .filter_map(|fact| match &fact.what {
+            What::Said(Said { stands: Stands::Steered(index), .. }) => Some(*index),
+            _ => None,
+        })
+        .collect();
+    let mut anchored: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (index, steered) in turn.steered.iter().enumerate().filter(|(index, _)| !repeated.contains(index)) {
+        if let Some(anchor) = turn.anchor_of(steered) {
+            anchored.entry(anchor).or_default().push(index);
+        }
+    }
+    anchored
+}
+
 impl Composer<'_> {
-    fn compose(mut self, extent: Extent) -> Script {
+    fn compose(mut self, horizon: &Horizon) -> Script {
         let turn = self.turn;
-        let horizon = Horizon::of(turn, extent);
+        if horizon.is_empty() {
+            return Script { parts: self.parts, left_out: self.left_out };
+        }
         let first_model = turn.facts.iter().find(|fact| is_model(fact)).map(|fact| fact.mark.seq);
         let leads = |fact: &Fact| {
             matches!(&fact.what, What::Said(said) if said.stands == Stands::System)
@@ -295,10 +400,10 @@ impl Composer<'_> {
             self.push(forms, Vec::new(), Shape::User(self.input_text()));
         }
         for fact in &turn.facts {
-            if !leads(fact) && horizon.holds(fact, turn) {
-                self.fact(fact, &horizon);
+            if !leads(fact) && horizon.holds(fact) {
+                self.fact(fact, horizon);
             }
-            self.steered_behind(fact, &horizon);
+            self.steered_behind(fact, horizon);
         }
         Script { parts: self.parts, left_out: self.left_out }
     }
@@ -309,8 +414,8 @@ impl Composer<'_> {
             Stands::Header => {}
             Stands::Model(Ending::Failed(_)) => self.leave_out(said),
             Stands::Model(_) => self.model(fact, said, horizon),
-            // Results follow their message, wherever the agent put them; a user's words beside them stay.
-            Stands::Results(_) => {}
+            // Results follow their message, wherever the agent put them.
+            Stands::Results(_) => self.words_beside(fact),
             Stands::Input => {
                 let forms = self.said_forms(fact, self.input_form());
                 self.push_said(forms, said, Shape::User(self.input_text()));
@@ -328,6 +433,9 @@ impl Composer<'_> {
 
     /// A model's message and, directly behind it, each known result in the order of its calls.
     fn model(&mut self, fact: &Fact, said: &Said, horizon: &Horizon) {
+        if self.waiting {
+            return;
+        }
         self.copy(fact);
         let calls = self.turn.calls.get(said.calls.clone()).unwrap_or_default();
         for call in calls {
@@ -346,21 +454,37 @@ impl Composer<'_> {
                 forms,
                 agent_ids,
                 shape: Shape::Result(call.id.clone().unwrap_or_default()),
+                answered: call.answer.as_ref().map(|answer| answer.mark.seq),
+                told_by_message: call.told.as_ref().is_some_and(|mark| self.entry_id(mark).is_none()),
             });
         }
+    }
+
+    /// A user's words in the same message as results.
+    fn words_beside(&mut self, fact: &Fact) {
+        let Some(Kind::Message(message)) = self.record(&fact.mark).map(|record| &record.kind) else { return };
+        let meaning = message
+            .format
+            .parse()
+            .ok()
+            .and_then(|format: Format| message::meaning(format, &message.message).ok());
+        let Some(words) = meaning.filter(|meaning| meaning.role_word == "user" && !meaning.text.is_empty())
+        else {
+            return;
+        };
+        let body = message::pi_user(&Raw::text(&words.text), milliseconds_of(&fact.mark.at));
+        let form = Form::apart(self.turn, &fact.mark, "entry.words", How::Message(body));
+        self.push(vec![form], Vec::new(), Shape::User(words.text));
     }
 
     /// Messages that joined the turn and whose place is directly behind this fact.
     fn steered_behind(&mut self, fact: &Fact, horizon: &Horizon) {
         let turn = self.turn;
-        for (index, steered) in turn.steered.iter().enumerate() {
-            let told = turn
-                .facts
-                .iter()
-                .any(|fact| matches!(&fact.what, What::Said(said) if said.stands == Stands::Steered(index)));
-            if told || turn.anchor_of(steered) != Some(fact.mark.seq) || !horizon.reaches(fact.mark.seq) {
-                continue;
-            }
+        if !horizon.reaches(fact.mark.seq) {
+            return;
+        }
+        for index in self.anchored.remove(&fact.mark.seq).unwrap_or_default() {
+            let Some(steered) = turn.steered.get(index) else { continue };
             let forms = vec![self.user_form(&steered.mark, &steered.input)];
             self.push(forms, Vec::new(), Shape::User(message::text_of(&steered.input)));
         }
@@ -395,7 +519,7 @@ impl Composer<'_> {
 
     fn push(&mut self, forms: Vec<Form>, agent_ids: Vec<String>, shape: Shape) {
         if !self.waiting && !forms.is_empty() {
-            self.parts.push(Part { forms, agent_ids, shape });
+            self.parts.push(Part { forms, agent_ids, shape, answered: None, told_by_message: false });
         }
     }
 
@@ -412,13 +536,10 @@ impl Composer<'_> {
 
     /// The agent's own tool-result message first, then the recorded answer.
     fn result_forms(&self, call: &Call) -> Vec<Form> {
-        let told = call.told.as_ref().and_then(|mark| {
-            let how = match &self.record(mark)?.kind {
-                Kind::Entry(entry) => How::Copy(entry.entry.clone()),
-                Kind::Message(message) => How::Message(self.told_in_message(message, call, mark)?),
-                _ => return None,
-            };
-            Some(Form::new(self.turn, mark, how))
+        let told = call.told.as_ref().and_then(|mark| match &self.record(mark)?.kind {
+            Kind::Entry(entry) => Some(Form::new(self.turn, mark, How::Copy(entry.entry.clone()))),
+            Kind::Message(message) => self.told_in_message(message, call, mark),
+            _ => None,
         });
         let answered = call.answer.as_ref().and_then(|answer| {
             let message = answer_message(call, self.record(&answer.mark)?)?;
@@ -431,12 +552,22 @@ impl Composer<'_> {
         }
     }
 
-    fn told_in_message(&self, message: &crate::record::Message, call: &Call, mark: &Mark) -> Option<Raw> {
+    /// A message may hold several results; the first has the id of its record, as a message of one has.
+    fn told_in_message(&self, message: &crate::record::Message, call: &Call, mark: &Mark) -> Option<Form> {
         let format: Format = message.format.parse().ok()?;
         let meaning = message::meaning(format, &message.message).ok()?;
-        let answer = meaning.answers.into_iter().find(|answer| Some(&answer.call_id) == call.id.as_ref())?;
+        let told = self.turn.facts.iter().find(|fact| fact.mark.seq == mark.seq && is_said(fact));
+        let position = match &told?.what {
+            What::Said(Said { stands: Stands::Results(told), .. }) => told
+                .iter()
+                .position(|index| self.turn.calls.get(*index).is_some_and(|c| c.r#ref == call.r#ref)),
+            _ => None,
+        }?;
+        let answer = meaning.answers.into_iter().nth(position)?;
         let id = call.id.as_deref().unwrap_or_default();
-        Some(message::pi_result(id, &call.tool, &answer.raw, answer.error, milliseconds_of(&mark.at)))
+        let how = message::pi_result(id, &call.tool, &answer.raw, answer.error, milliseconds_of(&mark.at));
+        let suffix = if position == 0 { "entry".to_owned() } else { format!("entry.{position}") };
+        Some(Form::apart(self.turn, mark, &suffix, How::Message(how)))
     }
 
     fn as_pi(&self, message: &crate::record::Message, said: &Said, mark: &Mark) -> Option<Raw> {
@@ -481,16 +612,16 @@ impl Composer<'_> {
 struct Horizon {
     /// Facts up to this seq; `None` is all.
     facts: Option<u64>,
-    /// Answers of calls asked for up to this seq; `None` is all.
+    /// Answers of calls asked for up to this seq, and what was said up to it; `None` is all.
     calls: Option<u64>,
 }
 
 impl Horizon {
-    fn of(turn: &Turn, extent: Extent) -> Self {
+    fn of(turn: &Turn, history: &History, extent: Extent) -> Self {
         match extent {
             Extent::Recover | Extent::Steps => Self { facts: None, calls: None },
             Extent::Late => {
-                let Some(recovered) = last_branch(turn) else {
+                let Some(recovered) = last_branch(turn, history) else {
                     return Self { facts: Some(0), calls: Some(0) };
                 };
                 // What waited behind calls that were open at the recover follows the last answer.
@@ -505,10 +636,15 @@ impl Horizon {
         }
     }
 
-    /// A model's message behind the recover is the agent's to write.
-    fn holds(&self, fact: &Fact, turn: &Turn) -> bool {
-        let behind_recover = last_branch(turn).is_some_and(|recovered| fact.mark.seq > recovered);
-        self.reaches(fact.mark.seq) && !(self.facts.is_some() && behind_recover && is_said(fact))
+    /// No branch of ours was ever begun.
+    fn is_empty(&self) -> bool {
+        self.calls == Some(0)
+    }
+
+    /// What is said behind the recover is the agent's to write.
+    fn holds(&self, fact: &Fact) -> bool {
+        let said_behind = is_said(fact) && self.calls.is_some_and(|recovered| fact.mark.seq > recovered);
+        self.reaches(fact.mark.seq) && !said_behind
     }
 
     fn reaches(&self, seq: u64) -> bool {
@@ -520,15 +656,20 @@ impl Horizon {
     }
 }
 
-/// Seq of the newest `recovered` of the turn.
-fn last_branch(turn: &Turn) -> Option<u64> {
-    turn.attempts.iter().rev().find_map(|attempt| attempt.recovered.as_ref()).map(|(mark, _)| mark.seq)
+/// Seq of the newest `recovered` of the turn that made sure of a branch.
+pub fn last_branch(turn: &Turn, history: &History) -> Option<u64> {
+    let marks = turn.attempts.iter().rev().filter_map(|attempt| attempt.recovered.as_ref());
+    marks.map(|(mark, _)| mark.seq).find(|seq| {
+        matches!(history.get(*seq).map(|record| &record.kind), Some(Kind::Recovered(r)) if r.branch.is_some())
+    })
 }
 
 /// What of the branch is on the file.
 #[derive(Default)]
 struct Found {
     present: HashMap<String, usize>,
+    /// Results that the agent itself put behind the branch, by its own ids.
+    own: HashSet<String>,
     count: u64,
     tail: Option<String>,
     head: Option<Mark>,
@@ -541,8 +682,10 @@ impl Found {
         history: &History,
         tree: &Tree,
         script: &Script,
+        extent: Extent,
     ) -> Result<Self, Trouble> {
-        let mut found = Self { present: HashMap::new(), count: 0, tail: None, head: None };
+        let mut found =
+            Self { present: HashMap::new(), own: HashSet::new(), count: 0, tail: None, head: None };
         let mut last = None;
         for form in script.parts.iter().flat_map(|part| &part.forms) {
             if let Some(index) = tree.find(&form.id) {
@@ -566,8 +709,27 @@ impl Found {
             found.count += 1;
             last = last.max(Some(index));
         }
-        found.tail = last.and_then(|index| tree.entries.get(index)).map(|entry| entry.id.to_string());
+        let tail = match (last, extent) {
+            // A recovery has everything on a branch of its own.
+            (last, Extent::Recover) => last,
+            (last, Extent::Steps | Extent::Late) => last.map(|last| found.continued(tree, script, last)),
+        };
+        found.tail = tail.and_then(|index| tree.entries.get(index)).map(|entry| entry.id.to_string());
         Ok(found)
+    }
+
+    /// Goes on to results that the agent itself put behind the branch, which starts no second one of them.
+    fn continued(&mut self, tree: &Tree, script: &Script, last: usize) -> usize {
+        let mut tail = last;
+        for part in script.parts.iter().filter(|part| part.answered.is_some()) {
+            for (id, index) in part.agent_ids.iter().filter_map(|id| Some((id, tree.find(id)?))) {
+                if index > last && !self.has(part) && tree.path(index).entries.contains(&last) {
+                    self.own.insert(id.clone());
+                    tail = tail.max(index);
+                }
+            }
+        }
+        tail
     }
 
     fn check_content(&self, tree: &Tree, script: &Script) -> Result<(), Trouble> {
@@ -585,7 +747,7 @@ impl Found {
     }
 
     fn has(&self, part: &Part) -> bool {
-        self.form_of(part).is_some()
+        self.form_of(part).is_some() || part.agent_ids.iter().any(|id| self.own.contains(id))
     }
 
     fn form_of<'p>(&self, part: &'p Part) -> Option<&'p Form> {
@@ -594,7 +756,9 @@ impl Found {
 }
 
 /// Ends the branch with a marker, unless one is the last line already.
-fn mark_end(plan: &mut Plan, session: &str, turn: &Turn, tree: &Tree, parent: Option<&str>, head: &Mark) {
+pub fn end_with_marker(plan: &mut Plan, session: &str, turn: &Turn, tree: &Tree) {
+    let parent = plan.leaf.clone().or_else(|| plan.from.clone());
+    let (parent, head) = (parent.as_deref(), plan.head.as_ref().unwrap_or(&turn.admitted));
     let last_is_marker = plan.write.is_empty()
         && tree.last_entry().is_some_and(|last| markers(session, turn, tree).any(|(index, _)| index == last));
     if last_is_marker {

@@ -93,17 +93,43 @@ pub fn decode(line: &[u8]) -> Result<Record, Fault> {
         .ok_or_else(|| Fault::UnknownKind(parts.kind.to_owned()))?
         .map_err(|source| Fault::Fields { kind: parts.kind.to_owned(), source_text: source.to_string() })?;
     check_numbers(&kind)?;
-    let record =
-        Record { seq: parts.seq, at: parts.at, kind, base: parts.base, prev: parts.prev, hash: parts.hash };
-    let (spelled, _) = encode(record.seq, &record.at, &record.kind, record.base, &record.prev);
-    if spelled != line {
-        let same = spelled.iter().zip(line).take_while(|(ours, theirs)| ours == theirs).count();
-        return Err(Fault::Spelling(same));
+    // The envelope was taken apart strictly, so what is left to compare is how the payload is spelled.
+    let mut rest = Rest { expected: payload.as_bytes(), differs: false };
+    let spelled = kind.write(&mut rest);
+    if spelled.is_err() || rest.differs || !rest.expected.is_empty() {
+        let same = payload.len() - rest.expected.len();
+        return Err(Fault::Spelling((parts.payload_at + same).saturating_sub(1)));
     }
     if !json::is_compact(text) {
         return Err(Fault::Spelling(0));
     }
-    Ok(record)
+    Ok(Record { seq: parts.seq, at: parts.at, kind, base: parts.base, prev: parts.prev, hash: parts.hash })
+}
+
+/// Compares what is written with what is expected, and keeps what is still to come.
+struct Rest<'a> {
+    expected: &'a [u8],
+    differs: bool,
+}
+
+impl std::io::Write for Rest<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self.expected.strip_prefix(bytes) {
+            Some(rest) if !self.differs => self.expected = rest,
+            _ if self.differs => {}
+            _ => {
+                let same =
+                    self.expected.iter().zip(bytes).take_while(|(ours, theirs)| ours == theirs).count();
+                self.expected = self.expected.get(same..).unwrap_or_default();
+                self.differs = true;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether the line's own hash holds. Says nothing about the rest.
@@ -149,6 +175,8 @@ struct Parts<'a> {
     at: At,
     kind: &'a str,
     payload: &'a str,
+    /// Offset of the payload in the line.
+    payload_at: usize,
     base: u64,
     prev: Hash,
     hash: Hash,
@@ -169,6 +197,7 @@ impl<'a> Parts<'a> {
         let rest = rest.strip_prefix(r#","kind":""#).ok_or_else(|| wrong("kind does not follow at"))?;
         let (kind, rest) = rest.split_once('"').ok_or_else(|| wrong("kind"))?;
         let rest = rest.strip_prefix(',').ok_or_else(|| wrong("nothing follows kind"))?;
+        let payload_at = text.len() - rest.len();
 
         let hash_at = rest.len().checked_sub(HASH_SUFFIX_BYTES);
         let (rest, suffix) = hash_at.and_then(|at| rest.split_at_checked(at)).ok_or_else(|| wrong("hash"))?;
@@ -183,7 +212,7 @@ impl<'a> Parts<'a> {
         let (payload, base) =
             rest.rsplit_once(r#","base":"#).ok_or_else(|| wrong("base does not stand before prev"))?;
         let base = decimal(base).ok_or_else(|| wrong("base is not a plain decimal"))?;
-        Ok(Self { seq, at, kind, payload, base, prev, hash })
+        Ok(Self { seq, at, kind, payload, payload_at, base, prev, hash })
     }
 }
 

@@ -289,38 +289,54 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 
 /// Lower-case hex of some bytes.
 pub fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// How deep brackets nest outside strings; needs no stack, and the text need not be JSON.
 pub fn depth(text: &str) -> usize {
     let (mut level, mut deepest) = (0usize, 0usize);
-    let mut scan = Strings::default();
-    for byte in text.bytes() {
-        if scan.inside(byte) {
-            continue;
+    outside_strings(text, |byte| match byte {
+        b'{' | b'[' => {
+            level += 1;
+            deepest = deepest.max(level);
         }
-        match byte {
-            b'{' | b'[' => {
-                level += 1;
-                deepest = deepest.max(level);
-            }
-            b'}' | b']' => level = level.saturating_sub(1),
-            _ => {}
-        }
-    }
+        b'}' | b']' => level = level.saturating_sub(1),
+        _ => {}
+    });
     deepest
 }
 
 /// Whether a valid JSON text has no white space outside strings.
 pub fn is_compact(text: &str) -> bool {
-    let mut scan = Strings::default();
-    text.bytes().all(|byte| scan.inside(byte) || !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'))
+    let mut compact = true;
+    outside_strings(text, |byte| compact &= !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+    compact
+}
+
+/// Visits the bytes that belong to no string, quotes neither. Strings are skipped at memory speed.
+fn outside_strings(text: &str, mut visit: impl FnMut(u8)) {
+    let mut rest = text.as_bytes();
+    while let Some((before, behind)) =
+        memchr::memchr(b'"', rest).and_then(|quote| rest.split_at_checked(quote))
+    {
+        for byte in before {
+            visit(*byte);
+        }
+        rest = behind.get(1..).unwrap_or_default();
+        loop {
+            // A string that is not ended reaches to the end of the text.
+            let Some(at) = memchr::memchr2(b'"', b'\\', rest) else { return };
+            let escape = rest.get(at) == Some(&b'\\');
+            rest = rest.get(at + 1 + usize::from(escape)..).unwrap_or_default();
+            if !escape {
+                break;
+            }
+        }
+    }
+    for byte in rest {
+        visit(*byte);
+    }
 }
 
 /// Removes white space outside strings.

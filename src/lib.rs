@@ -88,6 +88,8 @@ pub mod run;
 pub mod scan;
 pub mod status;
 pub mod storage;
+#[cfg(test)]
+pub(crate) mod testkit;
 pub mod tree;
 pub mod treefile;
 pub mod turn;

@@ -122,13 +122,16 @@ pub fn tail(bytes: &[u8], offset: u64, next: &Expected) -> Tail {
     if holds_record(text) { damaged(TailFault::RecordWithin) } else { Tail::Torn { offset, bytes: whole } }
 }
 
+/// What a record begins with.
+const BEGIN: &[u8] = br#"{"seq":"#;
+/// What stands before its hash.
+const END: &[u8] = br#","hash":""#;
+
 /// Whether a whole record stands anywhere in bytes that are no record as a whole.
 ///
 /// Looked for from the beginning of the bytes, and from what looks like the beginning of a record shortly behind
 /// what looks like the end of one. The work grows with the bytes alone, whatever bodies hold.
 fn holds_record(bytes: &[u8]) -> bool {
-    const BEGIN: &[u8] = br#"{"seq":"#;
-    const END: &[u8] = br#","hash":""#;
     let ends: Vec<usize> = memmem::find_iter(bytes, END).collect();
     let mut hasher = Sha256::new();
     let mut hashed = 0;
@@ -150,7 +153,26 @@ fn holds_record(bytes: &[u8]) -> bool {
             return true;
         }
     }
-    false
+    holds_record_behind_torn_one(bytes, &ends)
+}
+
+/// Whether a whole record stands behind bytes that end no record: a torn one that something was glued to.
+fn holds_record_behind_torn_one(bytes: &[u8], ends: &[usize]) -> bool {
+    // Bodies may hold any number of what looks like a beginning; a few more than a torn record has will do.
+    const BEGINS_MAX: usize = 16;
+    let begins = memmem::find_iter(bytes, BEGIN).filter(|begin| *begin > 0).take(BEGINS_MAX);
+    begins.into_iter().any(|begin| {
+        let mut hasher = Sha256::new();
+        let mut hashed = begin;
+        ends.iter().filter(|end| **end > begin).any(|end| {
+            hasher.update(bytes.get(hashed..*end).unwrap_or_default());
+            hashed = *end;
+            let stored = bytes
+                .get(*end..end + HASH_SUFFIX_BYTES)
+                .and_then(|suffix| suffix.strip_prefix(END)?.strip_suffix(br#""}"#));
+            stored == Some(json::hex(&hasher.clone().finalize()).as_bytes())
+        })
+    })
 }
 
 /// What the next record of a chain must carry.
@@ -239,6 +261,8 @@ mod tests {
             assert!(matches!(tail(&torn, 0, &Expected::genesis()), Tail::Damaged { .. }));
             let behind = [&first[3..], joint, second.as_slice()].concat();
             assert!(matches!(tail(&behind, 0, &Expected::genesis()), Tail::Damaged { .. }));
+            let glued = [&first[..9], joint, second.as_slice()].concat();
+            assert!(matches!(tail(&glued, 0, &Expected::genesis()), Tail::Damaged { .. }));
         }
     }
 

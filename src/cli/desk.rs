@@ -141,15 +141,8 @@ pub fn write_branch(
     if plan.write.is_empty() {
         return Ok(());
     }
-    let is_new = tree.tail == crate::tree::Tail::Empty;
-    if is_new && turn.tree.as_ref().is_some_and(|admitted| admitted.bytes > 0) {
-        return Err(Failure::new(Exit::Damaged, "tree_missing", format!("{} is gone", path.display())));
-    }
-    if !is_new {
-        let leaf = turn.tree.as_ref().and_then(|admitted| admitted.leaf.as_deref());
-        crate::tree::check_path(tree, leaf)?;
-    }
-    let header = is_new.then(|| recovery::header_for(turn, history));
+    recovery::check_tree(turn, tree)?;
+    let header = recovery::needs_header(tree).then(|| recovery::header_for(turn, history));
     treefile::append(&context.storage, path, tree, header.as_ref(), &plan.write)?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::journal::{Damage, JournalError};
 use crate::json::{Raw, RawError};
 use crate::lock::LockError;
 use crate::message::MessageError;
-use crate::paths::PathError;
+use crate::paths::{self, PathError};
 use crate::policy::PolicyError;
 use crate::recovery::Refusal;
 use crate::tree;
@@ -218,6 +218,8 @@ impl From<JournalError> for Failure {
 
 /// Says file, line, offset, which check failed, which turns are touched, and the next command.
 pub fn damaged(path: &Path, damage: &[Damage]) -> Failure {
+    let session = path.file_stem().and_then(|name| paths::session_id(name.to_str()?));
+    let session = session.map_or_else(|| "SESSION".to_owned(), |id| super::advice::word(&id));
     let Some(first) = damage.first() else {
         return Failure::new(Exit::Damaged, "damaged", format!("{} is damaged", path.display()));
     };
@@ -247,7 +249,10 @@ pub fn damaged(path: &Path, damage: &[Damage]) -> Failure {
     .with("line", &first.line)
     .with("offset", &first.offset)
     .with("turns", &turns)
-    .hint("`turnkeep verify` shows all of it; `turnkeep recover --salvage --why TEXT` goes on behind it")
+    .hint(format!(
+        "`turnkeep verify {session}` shows all of it; `turnkeep recover {session} --salvage --why TEXT` goes on \
+         behind it"
+    ))
 }
 
 impl From<LockError> for Failure {
@@ -288,7 +293,9 @@ impl From<PathError> for Failure {
             }
             PathError::Link { .. } => Self::conflict("link_in_root", text)
                 .hint("a linked state root is fine, links inside it are not: nothing was touched"),
-            PathError::NotAFolder { .. } | PathError::NoRoot { .. } | PathError::Inspect { .. } => {
+            PathError::NoRoot { .. } => Self::new(Exit::NotFound, "no_root", text)
+                .hint("`--root` or TURNKEEP_ROOT names the state root; `turnkeep admit` makes it"),
+            PathError::NotAFolder { .. } | PathError::Inspect { .. } => {
                 Self::new(Exit::Unexpected, "io", text)
             }
             PathError::Create { .. } | PathError::Sync { .. } => {

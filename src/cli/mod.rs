@@ -1,7 +1,7 @@
 //! The command line: five subcommands over the library.
 //!
 //! Only this part knows text for people, the clock and the environment. Errors become exit codes in [`error`], and
-//! nothing prints but [`output`].
+//! nothing prints but `output`.
 
 mod admit;
 mod advice;

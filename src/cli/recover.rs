@@ -71,6 +71,13 @@ impl<'a> Recovery<'a> {
         if args.onto == Onto::Live {
             return Err(Failure::usage("not_yet", "--onto live is not there yet"));
         }
+        let tree_file = args.tree_file.as_deref().map(std::path::absolute).transpose();
+        let tree_file =
+            tree_file.map_err(|error| Failure::usage("bad_path", format!("--tree-file: {error}")))?;
+        if let Some(path) = tree_file.as_deref().filter(|path| path.to_str().is_none()) {
+            let text = format!("{} is not UTF-8, and a record has to name it", path.display());
+            return Err(Failure::usage("bad_path", text));
+        }
         let why = || args.why.clone().unwrap_or_default();
         let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
         let (session, turn) = select::session_and_turn(args.session.as_deref().unwrap_or_default(), exists);
@@ -83,7 +90,7 @@ impl<'a> Recovery<'a> {
             unpark: args.unpark.then(|| (args.by.clone().unwrap_or_default(), why())),
             calls: if args.close_calls { CloseCalls::Yes } else { CloseCalls::No },
             wait_result: Duration::from_secs_f64(args.wait_result.unwrap_or(0.0)),
-            tree_file: args.tree_file.clone(),
+            tree_file,
             mode: if args.dry_run { Mode::Show } else { Mode::Carry },
         })
     }
@@ -131,24 +138,17 @@ struct Run<'a, 'r> {
 impl Run<'_, '_> {
     fn recover(&mut self) -> Result<Exit, Failure> {
         let Some(id) = self.turn()? else { return self.nothing() };
-        if self.recovery.mode == Mode::Carry
-            && let Some((by, why)) = self.recovery.unpark.clone()
-        {
-            // A person's act: it stands, whatever follows.
-            let id = self.parked(&id)?;
-            self.desk.record(vec![Kind::from(Unparked { turn: id, why, by })])?;
-        }
         let tree = self.tree(&id)?;
         let prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
         let context = self.context;
         let look = |owner: &Owner| -> Sighting { context.look(owner) };
-        let unparked = self.recovery.mode == Mode::Carry;
         let request = Request {
             owner: self.owner.clone(),
             lease_ms: self.recovery.owner.lease.map(milliseconds),
             force: self.recovery.force.clone(),
             calls: self.recovery.calls,
-            unpark: self.recovery.unpark.clone().filter(|_| !unparked),
+            unpark: self.recovery.unpark.clone(),
+            tree_path: self.recovery.tree_file.as_deref().map(|path| path.to_string_lossy().into_owned()),
         };
         let session = self.recovery.session.clone();
         let output = |call: &Call| super::spool::output_so_far(context, &session, &id, call);
@@ -157,7 +157,11 @@ impl Run<'_, '_> {
             tree: tree.as_ref(),
             output_so_far: &output,
         };
-        let plan = recovery::plan(prepared.draft.clone(), &id, &request, &around)?;
+        let planned = recovery::plan(prepared.draft.clone(), &id, &request, &around);
+        if let Err(recovery::Refusal::OwnerAlive { .. }) = planned {
+            self.unpark_alone(&id)?;
+        }
+        let plan = planned?;
         for note in &plan.notes {
             self.context.out.note(note);
         }
@@ -195,11 +199,14 @@ impl Run<'_, '_> {
         }
     }
 
-    fn parked(&self, id: &TurnId) -> Result<TurnId, Failure> {
-        match self.desk.turn(id) {
-            Some(turn) if turn.parked.is_some() => Ok(id.clone()),
-            _ => Err(recovery::Refusal::NotParked(id.clone()).into()),
+    /// A person's act stands also where a living owner is in the way of what would follow.
+    fn unpark_alone(&mut self, id: &TurnId) -> Result<(), Failure> {
+        if self.recovery.mode == Mode::Carry
+            && let Some((by, why)) = self.recovery.unpark.clone()
+        {
+            self.desk.record(vec![Kind::from(Unparked { turn: id.clone(), why, by })])?;
         }
+        Ok(())
     }
 
     fn tree(&self, id: &TurnId) -> Result<Option<Tree>, Failure> {
@@ -219,67 +226,71 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Nothing is unclosed: a torn tail is repaired and a branch that is behind completed, and CMD is not started.
+    /// Nothing is unclosed: the tail is repaired and a branch that is behind completed, and CMD is not started.
     fn nothing(&mut self) -> Result<Exit, Failure> {
+        if self.recovery.unpark.is_some() {
+            return Err(Failure::conflict("not_parked", "no turn is parked"));
+        }
         let loaded = self.desk.journal.load_all(Retain::All)?;
-        let session = loaded.session.as_ref();
         let wanted = self.recovery.turn.as_ref();
         let newest = |session: &'_ Session| -> Option<TurnId> {
             let of_name = wanted.and_then(|id| session.turn(id));
             of_name.or_else(|| session.turns.last()).map(|turn| turn.id.clone())
         };
-        let id = session.and_then(newest);
+        let id = loaded.session.as_ref().and_then(newest);
+        let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
+        // A journal without a genesis gets one, and a tail is made whole.
+        let session = loaded.session.as_ref().unwrap_or(&prepared.draft.session).clone();
+        let branch = match &id {
+            Some(id) => self.missing_branch(&session, id, &loaded.history)?,
+            None => None,
+        };
         if self.recovery.mode == Mode::Carry {
-            let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
-            if session.is_some() {
-                self.desk.journal.write(&mut prepared)?;
-            }
-            if let (Some(session), Some(id)) = (session, &id) {
-                self.complete_branch(session, id, &loaded.history)?;
+            self.desk.journal.write(&mut prepared)?;
+            if let Some(branch) = &branch {
+                branch.write(self.context)?;
             }
         }
         self.context.out.note("every turn is closed: there is nothing to recover");
+        let records = records(&prepared.draft.bytes);
+        let entries = branch.map(Missing::entries).unwrap_or_default();
+        let shown = self.recovery.mode == Mode::Show;
         if self.context.out.json {
-            let turn = session.zip(id.as_ref()).and_then(|(session, id)| session.turn(id));
-            if let Some(session) = session {
-                let status = desk::status_of(
-                    self.context,
-                    session,
-                    turn,
-                    &loaded.history,
-                    &self.desk.at,
-                    Asker::Other,
-                );
-                self.context.out.document(&Status { decisions: Some(Vec::new()), ..status })?;
-            }
+            let turn = id.as_ref().and_then(|id| session.turn(id));
+            let (history, at) = (&loaded.history, &self.desk.at);
+            let status = desk::status_of(self.context, &session, turn, history, at, Asker::Other);
+            self.context.out.document(&Status {
+                decisions: Some(Vec::new()),
+                records: shown.then_some(records),
+                entries: shown.then_some(entries),
+                ..status
+            })?;
+        } else if shown {
+            self.print(&records, &entries)?;
         }
         Ok(Exit::AlreadyDone)
     }
 
-    fn complete_branch(
+    /// What the session file of a closed turn lacks.
+    fn missing_branch(
         &self,
         session: &Session,
         id: &TurnId,
         history: &crate::draft::History,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Missing>, Failure> {
         let Some(turn) = session.turn(id).filter(|turn| recovery::owns_tree(session, turn)) else {
-            return Ok(());
+            return Ok(None);
         };
-        let Some(path) = desk::tree_path(turn, self.desk.tree_file.as_deref()) else { return Ok(()) };
+        let Some(path) = desk::tree_path(turn, self.desk.tree_file.as_deref()) else { return Ok(None) };
         let tree = treefile::read(&self.context.storage, &path)?;
-        let behind = recovery::branch_behind(session, turn, history, &tree)
-            .map_err(|trouble| Failure::from(recovery::Refusal::Branch(trouble)))?;
-        if !behind {
-            return Ok(());
+        let refused = |trouble| Failure::from(recovery::Refusal::Branch(trouble));
+        if !recovery::branch_behind(session, turn, history, &tree).map_err(refused)? {
+            return Ok(None);
         }
-        if tree.tail == crate::tree::Tail::Empty && turn.tree.as_ref().is_some_and(|tree| tree.bytes > 0) {
-            return Err(recovery::Refusal::TreeMissing {
-                path: path.display().to_string(),
-                committed: turn.facts.len(),
-            }
-            .into());
-        }
-        desk::write_branch(self.context, session, turn, history, &tree, &path, Extent::Recover)
+        recovery::check_tree(turn, &tree)?;
+        let plan = branch::plan(&session.id, turn, history, &tree, Extent::Recover).map_err(refused)?;
+        let header = recovery::needs_header(&tree).then(|| recovery::header_for(turn, history));
+        Ok(Some(Missing { path, tree, header, write: plan.write }))
     }
 
     fn carry_out(
@@ -392,12 +403,7 @@ impl Run<'_, '_> {
             Verdict::Ready => Exit::Done,
             Verdict::Waiting | Verdict::Parked(_) => Exit::Waiting,
         };
-        let records: Vec<Raw> = plan
-            .draft
-            .bytes
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| Raw::parse(std::str::from_utf8(line).ok()?).ok())
-            .collect();
+        let records = records(&plan.draft.bytes);
         let branch = plan.branch.as_ref().map(|branch| branch.write.clone()).unwrap_or_default();
         let header = plan.header.clone().filter(|_| !branch.is_empty());
         let entries: Vec<Raw> = header.into_iter().chain(branch).collect();
@@ -414,14 +420,44 @@ impl Run<'_, '_> {
         for decided in &plan.decisions {
             out.line(&format!("decision {}: {} ({})", decided.r#ref, decided.decision, decided.why))?;
         }
-        for record in &records {
-            out.line(&format!("record {}", record.get()))?;
-        }
-        for entry in &entries {
-            out.line(&format!("entry {}", entry.get()))?;
-        }
+        self.print(&records, &entries)?;
         Ok(exit)
     }
+
+    fn print(&self, records: &[Raw], entries: &[Raw]) -> Result<(), Failure> {
+        let out = &self.context.out;
+        for record in records {
+            out.line(&format!("record {}", record.get()))?;
+        }
+        for entry in entries {
+            out.line(&format!("entry {}", entry.get()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines that the session file of a closed turn lacks.
+struct Missing {
+    path: PathBuf,
+    tree: Tree,
+    header: Option<Raw>,
+    write: Vec<Raw>,
+}
+
+impl Missing {
+    fn write(&self, context: &Context) -> Result<(), Failure> {
+        Ok(treefile::append(&context.storage, &self.path, &self.tree, self.header.as_ref(), &self.write)?)
+    }
+
+    fn entries(self) -> Vec<Raw> {
+        self.header.into_iter().chain(self.write).collect()
+    }
+}
+
+/// The lines of a draft, as a dry run shows them.
+fn records(bytes: &[u8]) -> Vec<Raw> {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| Raw::parse(std::str::from_utf8(line).ok()?).ok()).collect()
 }
 
 fn decisions(turn: &Turn, plan: &Plan) -> Vec<status::DecidedNow> {

@@ -51,11 +51,11 @@ pub fn session_and_turn(name: &str, exists: impl Fn(&str) -> bool) -> (String, O
 /// The turn that `recover` and `next` take where none is named: the ticket's, else the oldest unclosed one that a
 /// driver can advance and no living owner holds, else the oldest unclosed one.
 pub fn turn<'a>(session: &'a Session, now: &Now<'_>) -> Option<&'a Turn> {
-    let of_ticket = Ticket::from_env()
-        .filter(|ticket| ticket.session == session.id)
-        .and_then(|ticket| session.turn(&ticket.turn))
-        .filter(|turn| !turn.is_closed());
-    of_ticket.or_else(|| free_turn(session, now))
+    match Ticket::from_env().filter(|ticket| ticket.session == session.id) {
+        // A driver whose turn is closed is not sent to work on another one.
+        Some(ticket) => session.turn(&ticket.turn).filter(|turn| !turn.is_closed()),
+        None => free_turn(session, now),
+    }
 }
 
 /// The same without a look at the ticket.

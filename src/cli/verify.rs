@@ -13,7 +13,7 @@ use crate::storage::Storage;
 use crate::turn::decide::{Now, Sighting};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +43,8 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
         reports.push(report);
     }
     if args.all {
-        let saved: HashSet<String> = reports.iter().flat_map(|report| report.saved.iter().cloned()).collect();
+        let saved: BTreeSet<String> =
+            reports.iter().flat_map(|report| report.saved.iter().cloned()).collect();
         let report = verify::root(&context.storage, &context.root, &saved, user);
         if !report.findings.is_empty() {
             print(context, &report)?;

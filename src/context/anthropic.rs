@@ -47,15 +47,14 @@ fn exchange(model: &Model, ids: &mut Ids) -> Vec<Raw> {
             if own.is_some() { ids.own(id) } else { ids.foreign(id) }
         })
         .collect();
-    let said = match own {
-        Some(own) => match own.view("content") {
+    let said = if let Some(own) = own {
+        match own.view("content") {
             Some(View::Array(items)) => own_blocks(&items, &shown),
             _ => own.get("content").unwrap_or("[]").to_owned(),
-        },
-        None => {
-            let calls = model.calls.iter().zip(&shown).map(|(call, id)| tool_use(call, id));
-            array(&content(&model.said.pi).into_iter().chain(calls).collect::<Vec<_>>())
         }
+    } else {
+        let calls = model.calls.iter().zip(&shown).map(|(call, id)| tool_use(call, id));
+        array(&content(&model.said.pi).into_iter().chain(calls).collect::<Vec<_>>())
     };
     if said == "[]" || said == "\"\"" {
         return Vec::new();

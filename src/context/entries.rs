@@ -158,21 +158,16 @@ fn finished(message: &Raw, seq: Option<u64>) -> Option<Said> {
 
 fn bash(message: &Object<'_>) -> String {
     let text = |key: &str| message.string(key).filter(|text| !text.is_empty());
-    let mut said = format!("Ran `{}`\n", message.string("command").unwrap_or_default());
-    match text("output") {
-        Some(output) => said.push_str(&format!("```\n{output}\n```")),
-        None => said.push_str("(no output)"),
-    }
+    let output = text("output").map_or("(no output)".to_owned(), |output| format!("```\n{output}\n```"));
     let exit = message.get("exitCode").filter(|exit| !matches!(*exit, "null" | "0"));
-    if message.get("cancelled") == Some("true") {
-        said.push_str("\n\n(command cancelled)");
-    } else if let Some(exit) = exit {
-        said.push_str(&format!("\n\nCommand exited with code {exit}"));
-    }
-    if let Some(path) = text("fullOutputPath").filter(|_| message.get("truncated") == Some("true")) {
-        said.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
-    }
-    said
+    let ended = match exit {
+        _ if message.get("cancelled") == Some("true") => "\n\n(command cancelled)".to_owned(),
+        Some(exit) => format!("\n\nCommand exited with code {exit}"),
+        None => String::new(),
+    };
+    let whole = text("fullOutputPath").filter(|_| message.get("truncated") == Some("true"));
+    let whole = whole.map(|path| format!("\n\n[Output truncated. Full output: {path}]")).unwrap_or_default();
+    format!("Ran `{}`\n{output}{ended}{whole}", message.string("command").unwrap_or_default())
 }
 
 fn framed((before, behind): (&str, &str), text: &str, timestamp: &str) -> Raw {

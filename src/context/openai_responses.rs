@@ -43,13 +43,12 @@ fn exchange(model: &Model, ids: &mut Ids, messages: &mut Vec<Raw>) {
         })
         .collect();
     let mut kinds = Vec::new();
-    match own {
-        Some(own) => own_items(own, &shown, &mut kinds, messages),
-        None => {
-            let blocks = blocks(&model.said.pi);
-            messages.extend(said(&texts(&blocks)));
-            messages.extend(model.calls.iter().zip(&shown).map(|(call, id)| function_call(call, id)));
-        }
+    if let Some(own) = own {
+        own_items(own, &shown, &mut kinds, messages);
+    } else {
+        let blocks = blocks(&model.said.pi);
+        messages.extend(said(&texts(&blocks)));
+        messages.extend(model.calls.iter().zip(&shown).map(|(call, id)| function_call(call, id)));
     }
     for (position, (answer, id)) in model.answers.iter().zip(&shown).enumerate() {
         let kind = kinds.get(position).map_or("function_call", String::as_str);

@@ -158,15 +158,15 @@ impl<'s> Journal<'s> {
     pub fn open(setting: Setting<'s>, id: &str) -> Result<Self, JournalError> {
         setting.root.refuse_links(setting.storage)?;
         let path = setting.root.journal(id)?;
-        let mut locked =
-            lock::lock_exclusive(setting.storage, &path, setting.wait, setting.clock).map_err(|source| {
-                match source {
-                    LockError::NotFound { .. } => {
-                        JournalError::NoSession { id: id.to_owned(), root: setting.root.path().to_owned() }
-                    }
-                    source => source.into(),
+        let mut locked = lock::lock_exclusive(setting.storage, &path, setting.wait, setting.clock).map_err(
+            |source| match (source, (setting.signal)()) {
+                (LockError::NotFound { .. }, _) => {
+                    JournalError::NoSession { id: id.to_owned(), root: setting.root.path().to_owned() }
                 }
-            })?;
+                (LockError::Stopped { .. }, Some(signal)) => JournalError::Signal { signal },
+                (source, _) => source.into(),
+            },
+        )?;
         let loaded =
             load::load(locked.file(), Reach::Base).map_err(|source| cannot("read", &path, source))?;
         refuse_unsound(&path, id, &loaded)?;
@@ -272,10 +272,10 @@ impl<'s> Journal<'s> {
             self.save_and_cut(&repair)?;
         }
         let fresh = prepared.draft.bytes.get(prepared.written..upto).unwrap_or_default();
-        if fresh.is_empty() {
+        let bytes = [prepared.lead, fresh].concat();
+        if bytes.is_empty() {
             return Ok(());
         }
-        let bytes = [prepared.lead, fresh].concat();
         self.append(&bytes)?;
         prepared.lead = b"";
         prepared.written = upto;

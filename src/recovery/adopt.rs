@@ -6,7 +6,7 @@
 
 use crate::branch;
 use crate::chain::call_key;
-use crate::draft::Draft;
+use crate::draft::{Draft, DraftError};
 use crate::json::Raw;
 use crate::message::{self, Format, Meaning, Role};
 use crate::policy::Policy;
@@ -39,6 +39,21 @@ pub fn adopt(draft: &Draft, id: &TurnId, tree: &Tree, policy: &Policy) -> Adopti
     }
     report_foreign(&mut adoption, turn, tree, &known);
     adoption
+}
+
+/// Journals an entry of the agent's; calls of a message that was cut off never run.
+pub(super) fn journal(
+    draft: &mut Draft,
+    turn: &TurnId,
+    entry: &Raw,
+    policy: &Policy,
+) -> Result<(), DraftError> {
+    let record = entry_record(draft, turn, entry, policy);
+    draft.push(record)?;
+    for not_run in draft.session.turn(turn).map(super::cut_off_calls).unwrap_or_default() {
+        draft.push(not_run)?;
+    }
+    Ok(())
 }
 
 /// The `entry` record for an entry of the agent's, with its calls and the policy for them.
@@ -110,6 +125,7 @@ fn walk(
     known: &mut HashSet<String>,
 ) {
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
+    let echoes = branch::echoes(turn, &draft.history, tree);
     let mut trial = draft.clone();
     let mut tip = tree.entries.iter().rposition(|entry| known.contains(&*entry.id));
     loop {
@@ -117,33 +133,37 @@ fn walk(
             Some(tip) => tree.children(tip),
             None => tree.roots(),
         };
-        let fresh = |index: &&usize| {
-            tree.entries.get(**index).is_some_and(|entry| {
+        let fresh = |index: &usize| {
+            tree.entries.get(*index).is_some_and(|entry| {
                 entry.offset >= since
                     && !known.contains(&*entry.id)
                     && (tip.is_some() || entry.parent == Parent::Root)
             })
         };
-        let Some(index) = children.iter().find(fresh).copied() else { return };
-        let Some(entry) = tree.entries.get(index) else { return };
-        let Ok(raw) = Raw::parse(tree.text(index)) else { return };
-        if let Some(stop) = stop_at(&trial, turn, &raw) {
-            if let Stop::Unjournaled(id) = stop {
-                adoption.unjournaled = Some((entry.line, id));
+        let fresh: Vec<usize> = children.iter().copied().filter(fresh).collect();
+        let mut unjournaled = None;
+        // Several siblings: at most one of them is the dead agent's.
+        let step = fresh.into_iter().find_map(|index| {
+            let entry = tree.entries.get(index)?;
+            if echoes.contains(&index) {
+                return Some((index, None));
             }
-            return;
-        }
-        let record = entry_record(&trial, &turn.id, &raw, policy);
-        if trial.push(record).is_err() {
-            return;
-        }
-        for not_run in trial.session.turn(&turn.id).map(super::cut_off_calls).unwrap_or_default() {
-            if trial.push(not_run).is_err() {
-                return;
+            let raw = Raw::parse(tree.text(index)).ok()?;
+            if let Some(stop) = stop_at(&trial, turn, &raw) {
+                if let Stop::Unjournaled(id) = stop {
+                    unjournaled.get_or_insert((entry.line, id));
+                }
+                return None;
             }
-        }
-        known.insert(entry.id.to_string());
-        adoption.entries.push(raw);
+            journal(&mut trial, &turn.id, &raw, policy).ok()?;
+            Some((index, Some(raw)))
+        });
+        let Some((index, raw)) = step else {
+            adoption.unjournaled = unjournaled;
+            return;
+        };
+        known.extend(tree.entries.get(index).map(|entry| entry.id.to_string()));
+        adoption.entries.extend(raw);
         tip = Some(index);
     }
 }
@@ -167,7 +187,7 @@ fn stop_at(trial: &Draft, turn: &Turn, raw: &Raw) -> Option<Stop> {
     }
     match meaning.role {
         Role::User if meaning.answers.is_empty() => {
-            let joined = turn.steered.iter().any(|steered| message::text_of(&steered.input) == meaning.text);
+            let joined = turn.awaits_steered(&meaning.text);
             (turn.has_model_message() && !joined).then_some(Stop::Foreign)
         }
         Role::Assistant => turn.check_model_message(&meaning).is_err().then_some(Stop::Foreign),

@@ -17,7 +17,7 @@ use crate::record::{
     TurnId, Unparked,
 };
 use crate::tree::{self, Tree};
-use crate::turn::decide::{self, Holder, Now, Ruling};
+use crate::turn::decide::{self, Holder, Now, Ruling, Sighting};
 use crate::turn::{AnswerKind, Call, Session, Turn, next};
 
 /// What a person or a driver asked for.
@@ -33,6 +33,8 @@ pub struct Request {
     pub calls: CloseCalls,
     /// `--unpark`: who and why.
     pub unpark: Option<(String, String)>,
+    /// Where the session file was moved to; `None` is where it was.
+    pub tree_path: Option<String>,
 }
 
 /// Whether the agent can run calls that a recovery lets run.
@@ -193,15 +195,15 @@ impl Planner<'_> {
         if turn.parked.is_some() {
             return self.wait(turn.parked.map(|parked| format!("the turn is parked: {}", parked.why)));
         }
-        if !unfinished && self.would_wait(&adoption)? {
+        let at_it = matches!(beginning, Beginning::SameOwner)
+            && turn.open_calls().any(|call| self.own_claim(&turn, call));
+        if !unfinished && !at_it && self.would_wait(&adoption)? {
             return self.wait(None);
         }
         if parks {
             return self.park(&turn);
         }
-        // What an unfinished recover answered already is listed as it was decided.
-        let since =
-            turn.current().filter(|_| unfinished).map_or(turn.newest.seq, |attempt| attempt.first_seq);
+        let since = unfinished_since(&turn).unwrap_or(turn.newest.seq);
         match beginning {
             Beginning::Attempt { number, cause } => {
                 let (turn, why) = (self.id.clone(), self.request.force.clone());
@@ -215,6 +217,7 @@ impl Planner<'_> {
                 self.journal_entries(&adoption)?;
                 let decided = self.settle_calls(since)?;
                 let due: Vec<Decided> = decided.into_iter().filter(|decided| self.due(decided)).collect();
+                self.list_again(&turn, &due);
                 if due.is_empty() && adoption.entries.is_empty() && !self.branch_is_due() {
                     self.plan.before_branch = self.plan.draft.bytes.len();
                     return Ok(());
@@ -251,7 +254,10 @@ impl Planner<'_> {
             (Some(asking), Some(owner)) => crate::owner::same(asking, owner),
             _ => false,
         };
-        let may_live = matches!(holder, Holder::Alive | Holder::Lapsed) && !same;
+        // Where nobody can look, a lease that ran out proves nothing.
+        let seen_gone =
+            current.owner.as_ref().is_none_or(|owner| (self.around.now.look)(owner) == Sighting::Gone);
+        let may_live = !seen_gone && !same;
         if holder == Holder::Alive && !same && self.request.force.is_none() {
             return Err(Refusal::OwnerAlive {
                 turn: turn.id.clone(),
@@ -269,17 +275,11 @@ impl Planner<'_> {
     }
 
     fn check_tree(&self) -> Result<(), Refusal> {
-        let (Some(tree), Some(admitted)) = (self.tree(), &self.turn().tree) else { return Ok(()) };
-        if tree.tail == tree::Tail::Empty {
-            if admitted.bytes > 0 {
-                return Err(Refusal::TreeMissing {
-                    path: admitted.path.clone(),
-                    committed: self.turn().facts.len(),
-                });
-            }
-            return Ok(());
-        }
-        Ok(tree::check_path(tree, admitted.leaf.as_deref())?)
+        let Some(tree) = self.tree() else { return Ok(()) };
+        check_tree(self.turn(), tree)?;
+        // Damage to our own entries is told before anything that a person could force.
+        branch::plan(&self.session().id, self.turn(), &self.plan.draft.history, tree, Extent::Recover)?;
+        Ok(())
     }
 
     /// The tree, if it is this turn's to write: no later turn was admitted on it.
@@ -313,7 +313,7 @@ impl Planner<'_> {
         }
         let mut trial = self.plan.draft.clone();
         for entry in &adoption.entries {
-            trial.push(entry_record(&trial, &self.id, entry, self.around.now.policy))?;
+            adopt::journal(&mut trial, &self.id, entry, self.around.now.policy)?;
         }
         let turn = trial.session.turn(&self.id);
         Ok(turn.is_some_and(|turn| next::waits(turn, &self.around.now)))
@@ -324,9 +324,23 @@ impl Planner<'_> {
         self.plan.notes.extend(note);
         self.list_decisions(&[]);
         if self.branch_is_there() {
-            self.plan_branch(Extent::Steps)?;
+            self.update_branch()?;
         }
         self.plan.before_branch = self.plan.draft.bytes.len();
+        Ok(())
+    }
+
+    /// Brings a branch that is there up to date, and makes it the one that is opened.
+    fn update_branch(&mut self) -> Result<(), Refusal> {
+        let mode = self.turn().tree.as_ref().map_or(TreeMode::Branch, |tree| tree.mode);
+        self.plan_branch(branch::extent_of(mode))?;
+        let (session, turn) = (self.session().id.clone(), self.turn().clone());
+        if let (Some(tree), Some(branch)) = (self.around.tree, &mut self.plan.branch)
+            && turn.settled.is_none()
+            && !branch::last_line_continues(branch, tree)
+        {
+            branch::end_with_marker(branch, &session, &turn, tree);
+        }
         Ok(())
     }
 
@@ -343,10 +357,10 @@ impl Planner<'_> {
 
     fn journal_entries(&mut self, adoption: &Adoption) -> Result<(), Refusal> {
         for entry in &adoption.entries {
-            let record = entry_record(&self.plan.draft, &self.id, entry, self.around.now.policy);
-            self.plan.draft.push(record)?;
-            self.close_cut_off()?;
+            adopt::journal(&mut self.plan.draft, &self.id, entry, self.around.now.policy)?;
         }
+        // A cut-off message may stand in the journal without what its step wrote behind it.
+        self.close_cut_off()?;
         self.plan.notes.extend(adoption.notes.iter().cloned());
         Ok(())
     }
@@ -449,6 +463,15 @@ impl Planner<'_> {
         self.plan.decisions = turn.calls.iter().map(decision).collect();
     }
 
+    /// What the owner that asks again was told before, with what is decided now.
+    fn list_again(&mut self, before: &Turn, due: &[Decided]) {
+        let told = before.current().and_then(|attempt| attempt.recovered.as_ref());
+        let told = told.map(|(_, decisions)| decisions.as_slice()).unwrap_or_default();
+        let anew = |decided: &&Decided| !due.iter().any(|due| due.r#ref == decided.r#ref);
+        let listed: Vec<Decided> = due.iter().chain(told.iter().filter(anew)).cloned().collect();
+        self.list_decisions(&listed);
+    }
+
     /// The branch, and the record that ends the recovery.
     fn finish(&mut self, decisions: Vec<Decided>) -> Result<(), Refusal> {
         self.plan.before_branch = self.plan.draft.bytes.len();
@@ -459,7 +482,7 @@ impl Planner<'_> {
         let attempt = turn.current_number();
         let branch = self.plan.branch.as_ref().and_then(|branch| {
             Some(Branch {
-                path: turn.tree.as_ref()?.path.clone(),
+                path: self.request.tree_path.clone().or_else(|| Some(turn.tree.as_ref()?.path.clone()))?,
                 from: branch.from.clone(),
                 leaf: branch.leaf.clone()?,
                 entries: branch.entries,
@@ -472,7 +495,7 @@ impl Planner<'_> {
     /// An open turn always gets its branch; a settled one only if the file lacks it.
     fn branch_is_wanted(&self) -> bool {
         let Some(tree) = self.tree() else { return false };
-        self.turn().settled.is_none() || self.branch_is_there() || !self.settled_and_whole(tree)
+        self.turn().settled.is_none() || !self.settled_and_whole(tree)
     }
 
     fn branch_is_there(&self) -> bool {
@@ -490,7 +513,7 @@ impl Planner<'_> {
     fn plan_branch(&mut self, extent: Extent) -> Result<(), Refusal> {
         let Some(tree) = self.tree() else { return Ok(()) };
         let (session, history) = (self.session(), &self.plan.draft.history);
-        let header = (tree.tail == tree::Tail::Empty).then(|| header_for(self.turn(), history));
+        let header = needs_header(tree).then(|| header_for(self.turn(), history));
         let branch = branch::plan(&session.id, self.turn(), history, tree, extent)?;
         self.plan.branch = Some(branch);
         self.plan.header = header;
@@ -500,9 +523,27 @@ impl Planner<'_> {
 
 /// Whether the tree of a turn is still its own: no later turn was admitted on it.
 pub fn owns_tree(session: &Session, turn: &Turn) -> bool {
-    let Some(tree) = &turn.tree else { return false };
-    let later = session.turns.iter().filter(|other| other.admitted.seq > turn.admitted.seq);
-    !later.filter_map(|other| other.tree.as_ref()).any(|other| other.path == tree.path)
+    session.turn(&turn.id).is_some_and(|turn| turn.tree.is_some() && !turn.tree_passed_on)
+}
+
+/// What must hold before the branch of a turn is written.
+pub fn check_tree(turn: &Turn, tree: &Tree) -> Result<(), Refusal> {
+    let Some(admitted) = &turn.tree else { return Ok(()) };
+    if !needs_header(tree) {
+        return Ok(tree::check_path(tree, admitted.leaf.as_deref())?);
+    }
+    if admitted.bytes > 0 {
+        let (path, committed) = (admitted.path.clone(), turn.facts.len());
+        return Err(Refusal::TreeMissing { path, committed });
+    }
+    Ok(())
+}
+
+/// Whether a session file is still to be begun: it is not there, it is empty, or its first write was cut off.
+pub fn needs_header(tree: &Tree) -> bool {
+    let torn = matches!(tree.tail, tree::Tail::Torn { .. } | tree::Tail::Nul { .. });
+    let only = tree.entries.is_empty() && tree.header.is_none() && tree.others.len() == 1;
+    tree.tail == tree::Tail::Empty || (torn && only && !tree.bom)
 }
 
 /// Whether the session tree is behind the journal, so that `recover` comes next.
@@ -513,8 +554,7 @@ pub fn branch_behind(
     tree: &Tree,
 ) -> Result<bool, branch::Trouble> {
     let Some(admitted) = turn.tree.as_ref().filter(|_| owns_tree(session, turn)) else { return Ok(false) };
-    let recovered = turn.attempts.iter().any(|attempt| attempt.recovered.is_some());
-    if admitted.mode == TreeMode::Branch && !recovered {
+    if admitted.mode == TreeMode::Branch && branch::last_branch(turn, history).is_none() {
         return Ok(turn.settled.is_some() && !branch::lacks_nothing(turn, history, tree));
     }
     if turn.settled.is_some() && branch::lacks_nothing(turn, history, tree) {
@@ -552,6 +592,13 @@ pub fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
         .filter(|call| matches!(call.source, Source::CutOff | Source::Failed))
         .map(|call| explain::not_run(turn, call, NotRunWhy::CutOff))
         .collect()
+}
+
+/// Seq behind which answers are those of a recovery that is still unfinished: of all its attempts, where it had to go
+/// on under another number.
+fn unfinished_since(turn: &Turn) -> Option<u64> {
+    let unfinished = turn.attempts.iter().rev().take_while(|attempt| attempt.unfinished());
+    unfinished.last().map(|attempt| attempt.first_seq)
 }
 
 fn why_not_run(turn: &Turn, call: &Call) -> NotRunWhy {

@@ -2,7 +2,7 @@
 //!
 //! Pure: bytes in, values out; nothing here opens, locks or writes a file. Reading never fails and never
 //! recurses along parents. The file's text is kept once and everything else refers into it. What is wrong
-//! with a file is a value ([`check`], [`check_path`]), and what would be written is built by [`build`].
+//! with a file is a value ([`check()`], [`check_path`]), and what would be written is built by [`build`].
 
 pub mod build;
 mod calls;

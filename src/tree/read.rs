@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const NO_IDS: &str = "entries of version 1 have no ids";
 
-/// Reads a session file. Never fails: what is wrong with it is told by [`super::check`].
+/// Reads a session file. Never fails: what is wrong with it is told by [`super::check()`].
 pub fn read(bytes: impl Into<Vec<u8>>) -> Tree {
     let bytes = bytes.into();
     let size = bytes.len() as u64;

@@ -11,8 +11,8 @@ use crate::chain::call_key;
 use crate::json::Raw;
 use crate::message::{self, Ending, Format, Meaning, Role};
 use crate::record::{
-    self, ApprovalDecision, CallIntent, CallRef, Cause, Decision, DeliveryState, Hash, Kind,
-    ReconciledOutcome, Record, SettledStatus, TurnId,
+    self, ApprovalDecision, CallIntent, CallRef, Cause, Decided, Decision, DeliveryState, Hash, Kind,
+    NotRunWhy, ReconciledOutcome, Record, SettledStatus, TurnId,
 };
 
 /// A record that may not follow what stands before it.
@@ -48,13 +48,24 @@ impl Session {
         let illegal = |rule| move |why: String| Illegal { kind: record.kind.word(), rule, why };
         let base = self.base_after(&record.kind, offset);
         self.check_policy(&record.kind).map_err(illegal(Rule::Policy))?;
+        if record.base != base && self.can_judge_base(record.base) {
+            // What is wrong with the record itself says more than its base does.
+            self.clone().transition(record, offset).map_err(illegal(Rule::Transition))?;
+            let why = format!("its base is {}, the state after it begins at {base}", record.base);
+            return Err(illegal(Rule::Base)(why));
+        }
         self.transition(record, offset).map_err(illegal(Rule::Transition))?;
         self.head = mark(record, offset);
-        ensure(record.base == base, || {
-            format!("its base is {}, the state after it begins at {base}", record.base)
-        })
-        .map_err(illegal(Rule::Base))?;
+        if !self.complete && self.read_from.is_none() {
+            self.read_from = Some(offset);
+        }
         Ok(())
+    }
+
+    /// A base before the first record that was read, or behind records that were lost, may be right.
+    fn can_judge_base(&self, base: u64) -> bool {
+        let unread = !self.complete && self.read_from.is_none_or(|from| base < from);
+        self.lost == 0 && !unread
     }
 
     /// `base` of a record of this kind whose line begins at `offset`.
@@ -71,22 +82,33 @@ impl Session {
         self.unclosed().find(|turn| !closes(turn)).map_or(offset, |turn| turn.admitted.offset)
     }
 
-    /// A damaged range that a person acknowledged: a lost record may have been anything.
+    /// A damaged range stands behind the newest record: what follows it may presuppose records that are lost.
     pub fn lose_records(&mut self) {
         self.lost += 1;
         for turn in self.turns.iter_mut().filter(|turn| !turn.is_closed()) {
             turn.lost_records = true;
-            for call in turn.calls.iter_mut().filter(|call| call.answer.is_none()) {
-                call.lost = true;
-                call.approved = None;
-            }
+        }
+    }
+
+    /// A person acknowledged damage at `offset`: a lost record may have been anything.
+    fn acknowledge_loss(&mut self, offset: u64) {
+        self.lost += 1;
+        let touched = |turn: &&mut Turn| !turn.is_closed() && turn.admitted.offset <= offset;
+        let head = self.head.clone();
+        for turn in self.turns.iter_mut().filter(touched) {
+            turn.count_as_lost(&head);
         }
     }
 
     fn transition(&mut self, record: &Record, offset: u64) -> Checked {
         match &record.kind {
             Kind::Opened(_) => Err("a journal has one genesis, its first record".into()),
-            Kind::Repaired(_) => Ok(()),
+            Kind::Repaired(repaired) => {
+                if repaired.saved_as.is_none() {
+                    self.acknowledge_loss(repaired.offset);
+                }
+                Ok(())
+            }
             Kind::Admitted(admitted) => self.admit(admitted, record, offset),
             kind => {
                 let Some(id) = kind.turn() else { return Ok(()) };
@@ -128,7 +150,7 @@ impl Session {
 
     fn admit(&mut self, admitted: &record::Admitted, record: &Record, offset: u64) -> Checked {
         if let Some(open) = self.open() {
-            return Err(format!("turn {} is open", open.id));
+            ensure(open.lost_records, || format!("turn {} is open", open.id))?;
         }
         ensure(!self.ids.contains(&admitted.turn), || format!("turn {} was admitted before", admitted.turn))?;
         if let Some(key) = &admitted.delivery {
@@ -147,12 +169,15 @@ impl Session {
             self.keys.insert(key.clone(), admitted.turn.clone());
         }
         let mark = mark(record, offset);
+        self.pass_on(admitted, &mark);
         self.turns.push(Turn {
             id: admitted.turn.clone(),
             admitted: mark.clone(),
             delivery_key: admitted.delivery.clone(),
+            input: admitted.input.clone(),
             input_sha256: admitted.input_sha256.clone(),
             tree: admitted.tree.clone(),
+            tree_passed_on: false,
             attempts: Vec::new(),
             facts: Vec::new(),
             calls: Vec::new(),
@@ -167,6 +192,20 @@ impl Session {
             lost_records: false,
         });
         Ok(())
+    }
+
+    /// What a new turn means for those before it.
+    fn pass_on(&mut self, admitted: &record::Admitted, mark: &Mark) {
+        // An open turn behind lost records was settled in one of them.
+        for turn in self.turns.iter_mut().filter(|turn| turn.settled.is_none()) {
+            let (status, has_reply) = (SettledStatus::Failed, turn.delivery_key.is_some());
+            turn.settled = Some(Settled { mark: mark.clone(), status, has_reply });
+            turn.begin_lost_delivery(mark);
+        }
+        if let Some(tree) = &admitted.tree {
+            let on_it = |turn: &&mut Turn| turn.tree.as_ref().is_some_and(|known| known.path == tree.path);
+            self.turns.iter_mut().filter(on_it).for_each(|turn| turn.tree_passed_on = true);
+        }
     }
 
     /// A record of a turn that is not closed.
@@ -251,7 +290,7 @@ impl Turn {
             }
             Kind::Settled(settled) => self.take_settled(settled, mark)?,
             Kind::Delivery(delivery) => self.take_delivery(delivery, mark)?,
-            Kind::Recovered(recovered) => self.take_recovered(recovered, mark),
+            Kind::Recovered(recovered) => self.take_recovered(recovered, mark)?,
             Kind::Parked(parked) => {
                 ensure(self.parked.is_none(), || "the turn is parked already".into())?;
                 self.parked =
@@ -262,17 +301,43 @@ impl Turn {
                 self.unparked_behind = self.current_number();
             }
             Kind::Heartbeat(heartbeat) => {
-                if let Some(attempt) = self.attempts.last_mut() {
-                    attempt.lease_ms = Some(heartbeat.lease_ms);
+                // Without a lease that was asked for, a heartbeat makes none: it would end a living owner.
+                if let Some(lease) = self.attempts.last_mut().and_then(|attempt| attempt.lease_ms.as_mut()) {
+                    *lease = heartbeat.lease_ms;
                 }
             }
             Kind::Note(_) | Kind::Opened(_) | Kind::Admitted(_) | Kind::Repaired(_) => {}
         }
-        self.count_progress(kind);
-        if let Some(attempt) = self.attempts.iter_mut().find(|known| Some(known.number) == kind.attempt()) {
+        self.count_progress(kind, mark);
+        let renews = renews_lease(kind).then(|| kind.attempt()).flatten();
+        if let Some(attempt) = self.attempts.iter_mut().find(|known| Some(known.number) == renews) {
             attempt.renewed = mark.at.clone();
         }
         Ok(())
+    }
+
+    /// What a person acknowledged to be lost may have been anything that this turn could have had.
+    fn count_as_lost(&mut self, mark: &Mark) {
+        self.lost_records = true;
+        for call in self.calls.iter_mut().filter(|call| call.answer.is_none()) {
+            call.lost = true;
+            call.approved = None;
+        }
+        self.begin_lost_delivery(mark);
+        if self.settled.is_none() && self.parked.is_none() {
+            let why = "records of it are lost: what they held may have happened".to_owned();
+            self.parked = Some(Parked { mark: mark.clone(), why, by: "turnkeep".to_owned() });
+        }
+    }
+
+    /// The delivery may have been begun in a record that is lost.
+    fn begin_lost_delivery(&mut self, mark: &Mark) {
+        let replies = self.settled.as_ref().is_none_or(|settled| settled.has_reply);
+        if self.delivery_key.is_some() && replies {
+            let attempt = self.current_number().max(1);
+            let state = DeliveryState::Begun;
+            self.delivery = Some(Delivery { mark: mark.clone(), state, attempt, runner: None });
+        }
     }
 
     /// What settling, parking, cancelling and fencing forbid for whole kinds.
@@ -294,7 +359,10 @@ impl Turn {
         if self.parked.is_some() {
             let by_person =
                 matches!(kind, Kind::Delivery(delivery) if delivery.state != DeliveryState::Begun);
+            // A denial writes the `not_run` of its call.
+            let denied = matches!(kind, Kind::NotRun(not_run) if not_run.why == NotRunWhy::Denied);
             let allowed = by_person
+                || denied
                 || matches!(
                     kind,
                     Kind::Unparked(_)
@@ -304,36 +372,38 @@ impl Turn {
                         | Kind::Reconciled(_)
                         | Kind::Cancelled(_)
                         | Kind::Steered(_)
-                        | Kind::NotRun(_)
                         | Kind::Outcome(_)
-                        | Kind::Dispatched(_)
                 );
             ensure(allowed, || "the turn is parked".into())?;
         }
         let Some(attempt) = kind.attempt() else { return Ok(()) };
         let newest = self.current_number();
         match kind {
-            Kind::Attempt(_) => Ok(()),
+            Kind::Attempt(_) => return Ok(()),
             // Results and evidence may come from older attempts; each has its own rule.
             Kind::Outcome(_)
             | Kind::Straggler(_)
             | Kind::Note(_)
             | Kind::Dispatched(_)
             | Kind::Delivery(_) => {
-                ensure((1..=newest).contains(&attempt), || format!("there is no attempt {attempt}"))
+                ensure((1..=newest).contains(&attempt), || format!("there is no attempt {attempt}"))?;
             }
             _ => {
                 ensure(attempt == newest, || format!("attempt {attempt} is not the current one, {newest}"))?;
-                let by_recover = matches!(
-                    kind,
-                    Kind::Entry(_) | Kind::Interrupted(_) | Kind::NotRun(_) | Kind::Recovered(_)
-                );
-                let unfinished = self.current().is_some_and(Attempt::unfinished);
-                ensure(by_recover || !unfinished, || {
-                    format!("the recover of attempt {attempt} is unfinished")
-                })
             }
         }
+        // What recover writes itself, and what is evidence or a person's.
+        let is_no_step = matches!(
+            kind,
+            Kind::Entry(_)
+                | Kind::Interrupted(_)
+                | Kind::NotRun(_)
+                | Kind::Recovered(_)
+                | Kind::Straggler(_)
+                | Kind::Delivery(_)
+        );
+        let unfinished = attempt == newest && self.current().is_some_and(Attempt::unfinished);
+        ensure(is_no_step || !unfinished, || format!("the recover of attempt {attempt} is unfinished"))
     }
 
     fn begin_attempt(&mut self, begun: &record::Attempt, mark: &Mark, lost: u64) -> Checked {
@@ -406,7 +476,7 @@ impl Turn {
             Role::ToolResult => Stands::Results(self.take_results(meaning, mark)?),
             // A provider may put results into a user message.
             Role::User if !meaning.answers.is_empty() => Stands::Results(self.take_results(meaning, mark)?),
-            Role::User => self.user_message(meaning),
+            Role::User => self.user_message(entry_id.as_deref(), meaning),
             Role::Other(_) => Stands::Other,
         };
         self.say(Said { entry_id, stands, calls: first..self.calls.len() }, mark);
@@ -457,11 +527,13 @@ impl Turn {
         Ok(())
     }
 
-    fn user_message(&self, meaning: &Meaning) -> Stands {
+    fn user_message(&self, entry_id: Option<&str>, meaning: &Meaning) -> Stands {
         let taken = |stands: &Stands| {
             self.facts.iter().any(|fact| matches!(&fact.what, What::Said(said) if said.stands == *stands))
         };
-        if !self.has_model_message() && !taken(&Stands::Input) {
+        // The agent's own entry may say the input in other words; a message is the input if it says the same.
+        let may_be_input = || entry_id.is_some() || message::text_of(&self.input) == meaning.text;
+        if !self.has_model_message() && !taken(&Stands::Input) && may_be_input() {
             return Stands::Input;
         }
         let repeats = |steered: &Steered| message::text_of(&steered.input) == meaning.text;
@@ -474,7 +546,7 @@ impl Turn {
         let mut told = Vec::with_capacity(meaning.answers.len());
         for answer in &meaning.answers {
             let index = self
-                .call_told(&answer.call_id)
+                .call_told_apart(&answer.call_id, &told)
                 .ok_or_else(|| format!("a result for {:?}, which no call waits for", answer.call_id))?;
             self.check_told(index)?;
             told.push(index);
@@ -484,8 +556,9 @@ impl Turn {
             if unanswered {
                 self.answer(*index, mark, self.current_number(), AnswerKind::Result);
             }
+            // Told twice, the first form stands: it may be on the branch already.
             if let Some(call) = self.calls.get_mut(*index) {
-                call.told = Some(mark.clone());
+                call.told.get_or_insert_with(|| mark.clone());
             }
         }
         Ok(told)
@@ -494,16 +567,27 @@ impl Turn {
     /// The call that a tool-result message of this provider id stands for: of the newest message that asked, the
     /// first of that id that the agent has not told yet.
     pub(crate) fn call_told(&self, id: &str) -> Option<usize> {
-        let newest = self.calls.iter().rev().find(|call| call.id.as_deref() == Some(id))?.r#ref.seq;
+        self.call_told_apart(id, &[])
+    }
+
+    /// The same, where the calls of `taken` are told by the same message.
+    fn call_told_apart(&self, id: &str, taken: &[usize]) -> Option<usize> {
+        let named = |call: &&Call| call.id.as_deref() == Some(id);
+        let mut backwards = self.calls.iter().rev().filter(named);
+        // A model is told about what it asked for; declared calls may have any id.
+        let newest = backwards.clone().find(|call| call.from_model()).or_else(|| backwards.next())?.r#ref.seq;
         let of_it = |call: &Call| call.r#ref.seq == newest && call.id.as_deref() == Some(id);
-        let untold = self.calls.iter().position(|call| of_it(call) && call.told.is_none());
-        untold.or_else(|| self.calls.iter().rposition(of_it))
+        let mut indexed = self.calls.iter().enumerate();
+        let untold =
+            indexed.find(|(index, call)| of_it(call) && call.told.is_none() && !taken.contains(index));
+        untold.map(|(index, _)| index).or_else(|| self.calls.iter().rposition(of_it))
     }
 
     /// A tool-result message needs a call that was claimed or answered.
     pub(crate) fn check_told(&self, index: usize) -> Checked {
         let Some(call) = self.calls.get(index) else { return Ok(()) };
-        let known = call.answer.is_some() || call.live_claim().is_some() || call.dispatch.is_some();
+        let known =
+            call.answer.is_some() || call.live_claim().is_some() || call.dispatch.is_some() || call.lost;
         ensure(known, || format!("call {} was neither claimed nor answered", call.r#ref))
     }
 
@@ -544,6 +628,8 @@ impl Turn {
             attempt: claimed.attempt,
             runner: claimed.runner.clone(),
             link: claimed.link.clone(),
+            ended: false,
+            repeated: call.may_have_run(),
         });
         use_up(call);
         Ok(())
@@ -599,8 +685,11 @@ impl Turn {
     /// Never claimed, or claimed by this attempt alone and without a runner.
     fn check_not_run(&self, index: usize, attempt: u64) -> Checked {
         let Some(call) = self.calls.get(index) else { return Ok(()) };
-        let own = call.claim.as_ref().is_some_and(|claim| claim.attempt == attempt && claim.runner.is_none());
-        let never = !call.may_have_run();
+        let own = call.claim.as_ref().is_some_and(|claim| {
+            claim.attempt == attempt && claim.runner.is_none() && !claim.repeated && !claim.ended
+        });
+        // A call of a message that was cut off is never claimed, also where a record was lost.
+        let never = !call.may_have_run() || matches!(call.source, Source::CutOff | Source::Failed);
         ensure(never || (own && call.dispatch.is_none()), || format!("call {} may have run", call.r#ref))
     }
 
@@ -681,6 +770,11 @@ impl Turn {
         })?;
         ensure(self.delivery_key.as_deref() == Some(&delivery.key), || "it is another delivery key".into())?;
         let known = self.delivery.as_ref();
+        // What was begun ends under the attempt that began it; who that was may be lost.
+        if let Some(begun) = known.filter(|known| known.state == DeliveryState::Begun && !self.lost_records) {
+            let number = begun.attempt;
+            ensure(delivery.attempt == number, || format!("the delivery was begun by attempt {number}"))?;
+        }
         let newest = self.current_number();
         let unfinished = self.current().is_some_and(Attempt::unfinished);
         match (delivery.state, known.map(|known| known.state)) {
@@ -692,8 +786,6 @@ impl Turn {
             (DeliveryState::Sent, Some(DeliveryState::Begun | DeliveryState::NotSent))
             | (DeliveryState::NotSent, Some(DeliveryState::Begun))
             | (DeliveryState::Waived, _) => {}
-            // A record that was lost may have been the beginning.
-            (DeliveryState::Sent | DeliveryState::NotSent, None) if self.lost_records => {}
             (state, known) => {
                 let known = known.map_or("not begun", DeliveryState::word);
                 return Err(format!("{state} cannot follow {known}"));
@@ -708,16 +800,33 @@ impl Turn {
         Ok(())
     }
 
-    fn take_recovered(&mut self, recovered: &record::Recovered, mark: &Mark) {
+    fn take_recovered(&mut self, recovered: &record::Recovered, mark: &Mark) -> Checked {
+        let mut indices = Vec::with_capacity(recovered.decisions.len());
         for decided in &recovered.decisions {
-            let found = self.calls.iter_mut().find(|call| call.r#ref == decided.r#ref);
-            if let Some(call) = found.filter(|call| call.answer.is_none()) {
-                call.rerun_by = (decided.decision == Decision::Rerun).then_some(recovered.attempt);
+            let index = self.index_of(decided.r#ref);
+            indices.push(index.ok_or_else(|| format!("there is no call {}", decided.r#ref))?);
+        }
+        for (index, decided) in indices.into_iter().zip(&recovered.decisions) {
+            let Some(call) = self.calls.get_mut(index).filter(|call| call.answer.is_none()) else { continue };
+            let rerun = decided.decision == Decision::Rerun;
+            call.rerun_by = rerun.then_some(recovered.attempt);
+            if let Some(claim) = call.claim.as_mut().filter(|_| rerun) {
+                claim.ended = true;
             }
         }
-        if let Some(attempt) = self.attempts.last_mut() {
-            attempt.recovered = Some((mark.clone(), recovered.decisions.clone()));
+        if let (Some(tree), Some(branch)) = (&mut self.tree, &recovered.branch) {
+            // The file may have been moved since.
+            tree.path.clone_from(&branch.path);
         }
+        if let Some(attempt) = self.attempts.last_mut() {
+            let before = attempt.recovered.take().map(|(_, decisions)| decisions).unwrap_or_default();
+            let anew =
+                |known: &Decided| recovered.decisions.iter().any(|decided| decided.r#ref == known.r#ref);
+            let mut decisions: Vec<Decided> = before.into_iter().filter(|known| !anew(known)).collect();
+            decisions.extend(recovered.decisions.iter().cloned());
+            attempt.recovered = Some((mark.clone(), decisions));
+        }
+        Ok(())
     }
 
     fn answerable(&self, call: CallRef) -> Result<usize, String> {
@@ -734,11 +843,18 @@ impl Turn {
     }
 
     /// A claim is no progress: a call that kills its agent each time must not look like work.
-    fn count_progress(&mut self, kind: &Kind) {
+    fn count_progress(&mut self, kind: &Kind, mark: &Mark) {
+        let answered_here = |index: &usize| {
+            let answer = self.calls.get(*index).and_then(|call| call.answer.as_ref());
+            answer.is_some_and(|answer| answer.mark.seq == mark.seq)
+        };
         let said = || match self.facts.last().map(|fact| &fact.what) {
-            Some(What::Said(said)) => {
-                matches!(&said.stands, Stands::Model(ending) if !matches!(ending, Ending::Failed(_)))
-            }
+            Some(What::Said(said)) => match &said.stands {
+                Stands::Model(ending) => !ending.is_failed(),
+                // It is the result where none was stored.
+                Stands::Results(told) => told.iter().any(answered_here),
+                _ => false,
+            },
             _ => false,
         };
         let number = match kind {
@@ -790,12 +906,22 @@ fn check_claimable(call: &Call, attempt: u64) -> Checked {
     ensure(call.approval.is_none() || granted(), || format!("call {} has no approval", call.r#ref))
 }
 
-/// A claim uses up what let it happen.
+/// A claim uses up what let it happen; an approval for a time is valid for that time.
 fn use_up(call: &mut Call) {
     call.rerun_by = None;
     call.not_applied = None;
-    call.approved = None;
+    call.approved = call.approved.take().filter(|word| word.expires.is_some());
     call.lost = false;
+}
+
+/// Evidence that came too late is no accepted step, and a person's act is not the owner's.
+fn renews_lease(kind: &Kind) -> bool {
+    match kind {
+        Kind::Straggler(_) => false,
+        Kind::NotRun(not_run) => not_run.why != NotRunWhy::Denied,
+        Kind::Delivery(delivery) => delivery.by.is_none(),
+        _ => true,
+    }
 }
 
 fn new_call(r#ref: CallRef, intent: &CallIntent, args: Raw, source: Source, entry_id: Option<&str>) -> Call {

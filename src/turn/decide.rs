@@ -6,6 +6,7 @@
 use super::{Attempt, Call, Source, Turn};
 use crate::policy::{Policy, Rule};
 use crate::record::{ApprovalDecision, At, Decision, Owner, Replay};
+use std::collections::HashSet;
 
 /// Lease of an owner that cannot be looked at from here, in milliseconds, unless one was asked for.
 pub const LEASE_MS_DEFAULT: u64 = 120_000;
@@ -51,7 +52,7 @@ pub struct Ruling {
     pub decision: Decision,
     /// Why, for people.
     pub why: String,
-    /// Replay policy stored with the intent.
+    /// Replay policy stored with the intent, or never where nested calls or lost records make it that.
     pub stored: Replay,
     /// Replay policy in force now.
     pub now: Replay,
@@ -97,7 +98,7 @@ pub fn lease_until(attempt: &Attempt) -> At {
 /// Decides about one call.
 pub fn rule(turn: &Turn, call: &Call, now: &Now<'_>) -> Ruling {
     let current = now.rule_of(call);
-    let stored = stored_replay(turn, call);
+    let stored = stored_replay(turn, call, now);
     let (decision, why) = decide(turn, call, now, &current, stored);
     Ruling { decision, why, stored, now: current.replay }
 }
@@ -203,11 +204,22 @@ pub fn standing_approval(call: &Call, now: &Now<'_>) -> Option<ApprovalDecision>
 
 /// A call that others were nested in counts as never, unless each nested call that was claimed is safe: a rerun
 /// declares them anew, under other keys. So does one that a lost record may have claimed.
-fn stored_replay(turn: &Turn, call: &Call) -> Replay {
-    let nested = turn.calls.iter().filter(|nested| nested.parent == Some(call.r#ref));
-    let unsafe_nested =
-        nested.filter(|nested| nested.may_have_run()).any(|nested| nested.replay != Replay::Safe);
+fn stored_replay(turn: &Turn, call: &Call, now: &Now<'_>) -> Replay {
+    if call.answer.is_some() {
+        return call.replay;
+    }
+    // A nested call stands behind the one that it is nested in, so one pass finds those nested in nested ones.
+    let mut family = HashSet::from([call.r#ref]);
+    let mut unsafe_nested = false;
+    for nested in turn.calls.iter().skip_while(|other| other.r#ref <= call.r#ref) {
+        if nested.parent.is_some_and(|parent| family.contains(&parent)) {
+            family.insert(nested.r#ref);
+            let safe = || nested.replay.min(now.rule_of(nested).replay) == Replay::Safe;
+            unsafe_nested |= nested.may_have_run() && !safe();
+        }
+    }
     if call.lost || unsafe_nested { Replay::Never } else { call.replay }
 }
 
-//mod tests;
+#[cfg(test)]
+mod tests;

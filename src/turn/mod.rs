@@ -1,8 +1,8 @@
 //! What the records of a session mean: its turns, their attempts and calls.
 //!
-//! A pure fold. It keeps facts and the places of records, and of bodies only the arguments of calls; whoever needs
-//! a body looks the record up by its seq. It judges whether a record may follow what stands before it ([`apply`]),
-//! so that writing, recovering and verifying cannot disagree.
+//! A pure fold. It keeps facts and the places of records, and of bodies only inputs and the arguments of calls;
+//! whoever needs another body looks the record up by its seq. It judges whether a record may follow what stands
+//! before it (`apply`), so that writing, recovering and verifying cannot disagree.
 
 mod apply;
 pub mod decide;
@@ -11,7 +11,7 @@ pub mod next;
 pub use apply::{Illegal, Rule};
 
 use crate::json::Raw;
-use crate::message::Ending;
+use crate::message::{self, Ending};
 use crate::record::{
     AdmittedTree, ApprovalDecision, ApprovalRule, At, CallRef, Cause, Decided, DeliveryState, Hash,
     NotRunWhy, Owner, Record, Replay, SettledStatus, TurnId, UnknownRule,
@@ -62,6 +62,8 @@ pub struct Session {
     retain: Retain,
     /// Whether every record from the genesis on was folded; else closed turns are unknown.
     complete: bool,
+    /// Offset of the first record that was folded behind a gap in the reading.
+    read_from: Option<u64>,
     ids: HashSet<TurnId>,
     keys: HashMap<String, TurnId>,
     closed_attempts: HashMap<TurnId, u64>,
@@ -77,10 +79,14 @@ pub struct Turn {
     pub admitted: Mark,
     /// Its delivery key.
     pub delivery_key: Option<String>,
+    /// Its input.
+    pub input: Raw,
     /// Digest of its input.
     pub input_sha256: Hash,
-    /// The session tree it was admitted on.
+    /// The session tree it was admitted on; its path is where the newest recovery wrote.
     pub tree: Option<AdmittedTree>,
+    /// Whether a later turn was admitted on the same tree: it is not this turn's to touch any more.
+    pub tree_passed_on: bool,
     /// Its attempts, in order.
     pub attempts: Vec<Attempt>,
     /// What happened, in journal order, as far as the conversation is concerned.
@@ -126,7 +132,7 @@ pub struct Attempt {
     pub renewed: At,
     /// Whether it got anywhere: a claim alone is no progress.
     pub progress: bool,
-    /// Its newest `recovered`: seq and decisions.
+    /// Its newest `recovered`, and the newest decision about each call of all of them.
     pub recovered: Option<(Mark, Vec<Decided>)>,
 }
 
@@ -177,7 +183,7 @@ pub enum Stands {
     Header,
     /// A system message.
     System,
-    /// The input of the turn.
+    /// The input of the turn: a user's entry before the first model message, or a message of the same text.
     Input,
     /// A message that joined; index into [`Turn::steered`].
     Steered(usize),
@@ -317,6 +323,10 @@ pub struct Claim {
     pub runner: Option<Owner>,
     /// Where to look it up.
     pub link: Option<Raw>,
+    /// A decision to rerun the call ended it: its result comes too late.
+    pub ended: bool,
+    /// An earlier claim of the call may have run too.
+    pub repeated: bool,
 }
 
 /// A dispatch to a remote executor.
@@ -386,6 +396,7 @@ impl Session {
             turns: Vec::new(),
             retain,
             complete: true,
+            read_from: None,
             ids: HashSet::new(),
             keys: HashMap::new(),
             closed_attempts: HashMap::new(),
@@ -491,7 +502,7 @@ impl Turn {
         })
     }
 
-    /// Whether a model has said anything in this turn, also in error.
+    /// Whether a model has said anything in this turn that did not end in error or abort.
     pub fn has_model_message(&self) -> bool {
         self.last_model().is_some()
     }
@@ -504,6 +515,19 @@ impl Turn {
         let Some(steered) = self.steered.get(index) else { return true };
         let Some(anchor) = self.anchor_of(steered) else { return false };
         self.last_model().is_some_and(|(fact, _, _)| fact.mark.seq > anchor)
+    }
+
+    /// Whether a message with this text joined the turn and the agent has not repeated it yet.
+    pub fn awaits_steered(&self, text: &str) -> bool {
+        let repeated = |index: usize| {
+            let by =
+                |fact: &Fact| matches!(&fact.what, What::Said(said) if said.stands == Stands::Steered(index));
+            self.facts.iter().any(by)
+        };
+        let joined = self.steered.iter().enumerate();
+        joined
+            .filter(|(_, steered)| message::text_of(&steered.input) == text)
+            .any(|(index, _)| !repeated(index))
     }
 
     /// Seq of the first message, answer or attempt behind a steered input: its place on the branch is behind that.
@@ -543,7 +567,7 @@ impl Call {
 
     /// The claim whose result is still accepted: a decision to rerun has not ended it.
     pub fn live_claim(&self) -> Option<&Claim> {
-        self.claim.as_ref().filter(|_| self.rerun_by.is_none() && self.answer.is_none())
+        self.claim.as_ref().filter(|claim| !claim.ended && self.answer.is_none())
     }
 
     /// Whether it was asked for by a model.

@@ -1,9 +1,9 @@
 //! What a driver or a person does next about a turn: `next` of the status document. Pure.
 
 use super::decide::{self, Holder, Now};
-use super::{Call, Source, Turn};
+use super::{Attempt, Call, Source, Turn};
 use crate::message::Ending;
-use crate::record::{CallRef, Decision, DeliveryState};
+use crate::record::{CallRef, Decision, DeliveryState, TreeMode};
 
 /// The act that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,31 +124,48 @@ pub fn would_park(turn: &Turn, now: &Now<'_>) -> bool {
 
 /// Settled, its delivery begun and not known to have ended.
 pub fn begun(turn: &Turn) -> bool {
-    turn.delivery.as_ref().is_some_and(|delivery| delivery.state == DeliveryState::Begun)
+    let state = turn.delivery.as_ref().map(|delivery| delivery.state);
+    turn.settled.is_some() && state == Some(DeliveryState::Begun)
 }
 
-/// Whether the process that claimed a call lives: its runner, else the owner of its attempt.
+/// Whether the process that claimed a call lives, for everybody but its owner: its runner, else the owner of its
+/// attempt.
 ///
 /// Nobody (`--owner-pid none`) lives here; nobody claimed a dispatched call.
 pub fn claimant_lives(turn: &Turn, call: &Call, now: &Now<'_>) -> bool {
+    claimant_lives_for(turn, call, now, Asker::Other)
+}
+
+fn claimant_lives_for(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> bool {
     let Some(claim) = call.live_claim() else { return false };
     match &claim.runner {
         Some(runner) => now.runner_lives(turn, claim.attempt, runner),
-        None => turn.attempt(claim.attempt).is_some_and(|attempt| now.holder(attempt) != Holder::Gone),
+        None => {
+            turn.attempt(claim.attempt).is_some_and(|attempt| holder_for(attempt, now, asker) != Holder::Gone)
+        }
     }
 }
 
-/// Whether the process that publishes the reply lives.
+/// Whether the process that publishes the reply lives, for everybody but the owner of the turn.
 pub fn publisher_lives(turn: &Turn, now: &Now<'_>) -> bool {
-    let Some(delivery) = turn.delivery.as_ref().filter(|delivery| delivery.state == DeliveryState::Begun)
-    else {
-        return false;
-    };
+    publisher_lives_for(turn, now, Asker::Other)
+}
+
+fn publisher_lives_for(turn: &Turn, now: &Now<'_>, asker: Asker) -> bool {
+    let Some(delivery) = turn.delivery.as_ref().filter(|_| begun(turn)) else { return false };
     match &delivery.runner {
         Some(runner) => now.runner_lives(turn, delivery.attempt, runner),
         None => turn
             .attempt(delivery.attempt)
-            .is_some_and(|attempt| matches!(now.holder(attempt), Holder::Alive | Holder::Lapsed)),
+            .is_some_and(|attempt| matches!(holder_for(attempt, now, asker), Holder::Alive | Holder::Lapsed)),
+    }
+}
+
+/// An owner whose lease ran out is gone for everybody else.
+fn holder_for(attempt: &Attempt, now: &Now<'_>, asker: Asker) -> Holder {
+    match now.holder(attempt) {
+        Holder::Lapsed if asker == Asker::Other => Holder::Gone,
+        holder => holder,
     }
 }
 
@@ -156,18 +173,16 @@ pub fn publisher_lives(turn: &Turn, now: &Now<'_>) -> bool {
 struct Outlook<'a> {
     turn: &'a Turn,
     now: &'a Now<'a>,
+    asker: Asker,
     holder: Holder,
     open: Vec<(&'a Call, Decision)>,
 }
 
 impl<'a> Outlook<'a> {
     fn of(turn: &'a Turn, now: &'a Now<'a>, asker: Asker) -> Self {
-        let holder = match turn.current().map_or(Holder::Gone, |attempt| now.holder(attempt)) {
-            Holder::Lapsed if asker == Asker::Other => Holder::Gone,
-            holder => holder,
-        };
-        let open = turn.open_calls().map(|call| (call, seen_from_attempt(turn, call, now))).collect();
-        Self { turn, now, holder, open }
+        let holder = turn.current().map_or(Holder::Gone, |attempt| holder_for(attempt, now, asker));
+        let open = turn.open_calls().map(|call| (call, seen_by(turn, call, now, asker))).collect();
+        Self { turn, now, asker, holder, open }
     }
 
     fn recover_is_due(&self, branch: BranchState) -> Option<String> {
@@ -177,11 +192,11 @@ impl<'a> Outlook<'a> {
         if current.unfinished() {
             return Some(format!("the recover of attempt {} is unfinished", current.number));
         }
-        if branch == BranchState::Behind {
+        if branch == BranchState::Behind && self.has_branch() {
             return Some("the session tree is behind the journal".into());
         }
-        let would_act = !waits(self.turn, self.now) || would_park(self.turn, self.now);
-        if !would_act || self.turn.parked.is_some() {
+        // Where it would park, it would act too: a turn that waits is never parked.
+        if waits(self.turn, self.now) {
             return None;
         }
         if self.holder == Holder::Gone {
@@ -195,6 +210,12 @@ impl<'a> Outlook<'a> {
         let call = self.open.iter().find(|(call, decision)| due(call, *decision))?.0;
         (self.turn.cancelled.is_none() && self.turn.settled.is_none())
             .then(|| format!("call {} has to be decided about", call.r#ref))
+    }
+
+    /// In `branch` mode the file is the agent's, and a branch of ours begins with a recovery.
+    fn has_branch(&self) -> bool {
+        let appends = self.turn.tree.as_ref().is_some_and(|tree| tree.mode == TreeMode::Append);
+        appends || self.turn.attempts.iter().any(|attempt| attempt.recovered.is_some())
     }
 
     fn next_of_open(&self) -> Next {
@@ -255,7 +276,7 @@ impl<'a> Outlook<'a> {
         if !begun(self.turn) {
             return says(Do::Deliver, Vec::new(), "the reply is not delivered");
         }
-        if publisher_lives(self.turn, self.now) {
+        if publisher_lives_for(self.turn, self.now, self.asker) {
             says(Do::Await, Vec::new(), "the reply is being published")
         } else {
             says(Do::ReconcileDelivery, Vec::new(), "the reply may have been published")
@@ -269,9 +290,14 @@ impl<'a> Outlook<'a> {
 
 /// A call that the current attempt is at is awaited, while whoever claimed it lives.
 pub fn seen_from_attempt(turn: &Turn, call: &Call, now: &Now<'_>) -> Decision {
+    seen_by(turn, call, now, Asker::Owner)
+}
+
+/// The same for one who asks: for others than its owner, a claim under a lease that ran out is nobody's.
+pub fn seen_by(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> Decision {
     let decision = decide::rule(turn, call, now).decision;
     let own = call.live_claim().is_some_and(|claim| claim.attempt == turn.current_number());
-    if !own || !claimant_lives(turn, call, now) {
+    if !own || !claimant_lives_for(turn, call, now, asker) {
         return decision;
     }
     let by_nobody = turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Nobody)

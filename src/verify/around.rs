@@ -3,7 +3,7 @@
 use super::{Code, Finding, Report, What};
 use crate::paths::{self, PathError, Root};
 use crate::storage::{DIR_MODE, FILE_MODE, Item, ItemKind, Meta, Storage};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub(super) fn journal(
 }
 
 /// Checks what a state root holds beside its journals; `saved` are the files in quarantine that journals name.
-pub fn root(storage: &dyn Storage, root: &Root, saved: &HashSet<String>, user: u32) -> Report {
+pub fn root(storage: &dyn Storage, root: &Root, saved: &BTreeSet<String>, user: u32) -> Report {
     let mut report = Report::new(What::Root, root.path());
     for folder in [root.quarantine_dir(), root.spool_dir()] {
         mode(storage, &folder, DIR_MODE, user, &mut report);

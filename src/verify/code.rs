@@ -119,7 +119,7 @@ codes! {
     OtherSession "TK030" "other-session" Conflict
         "the file was renamed or copied: give it the name that its genesis tells, or take it out of the state root"
     HeadMissing "TK031" "head-missing" Conflict
-        "records were removed behind your back, or the head is of another journal: bring back a copy"
+        "records were removed from its end or exchanged, or the head is of another journal: bring back a copy"
     Link "TK032" "link" Conflict
         "put the file or folder itself there: links inside a state root are refused"
     FileMissing "TK033" "file-missing" Conflict
@@ -204,7 +204,7 @@ codes! {
 }
 
 impl Code {
-    /// The code of what [`crate::tree::check`] found.
+    /// The code of what [`crate::tree::check()`] found.
     pub fn of_tree(name: &str) -> Self {
         let same = |code: &&Self| code.name() == name;
         // A test holds the two lists against each other; a name that slipped through is told all the same.

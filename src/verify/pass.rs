@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that are read at once, unless a line is longer.
-const BATCH_BYTES: u64 = 4 * 1024 * 1024;
+const BATCH_BYTES: u64 = 1024 * 1024;
 /// Lines that a core takes at once.
 const SHARE_LINES: usize = 32;
 /// Shorter batches are not worth a second core.

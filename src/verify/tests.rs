@@ -16,7 +16,7 @@ use crate::record::{
 use crate::storage::{FileStorage, MemoryStorage, Storage};
 use crate::tree;
 use crate::turn::decide::Sighting;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -138,6 +138,11 @@ fn rehashed(line: &[u8], from: &str, to: &str) -> Vec<u8> {
     format!("{covered},\"hash\":\"{}\"}}\n", chain::digest(covered.as_bytes())).into_bytes()
 }
 
+fn put(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).expect("written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("changed");
+}
+
 struct World {
     dir: tempfile::TempDir,
     root: Root,
@@ -202,14 +207,9 @@ impl World {
         FileStorage.inspect(self.root.path()).expect("there").uid
     }
 
-    fn put(&self, path: &Path, bytes: &[u8]) {
-        fs::write(path, bytes).expect("written");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("changed");
-    }
-
     fn journal(&self, bytes: &[u8], wish: &Wish<'_>) -> Report {
         let path = self.root.journal("s").expect("an id");
-        self.put(&path, bytes);
+        put(&path, bytes);
         self.look(&path, wish)
     }
 
@@ -258,7 +258,7 @@ fn every_cut_is_a_crash_or_a_shorter_journal() {
             _ => ("needs-recovery", vec![Code::TornTail]),
         };
         assert_eq!((report.verdict(), told), (verdict, expected), "cut at {cut}");
-        let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count() as u64;
+        let whole = memchr::memchr_iter(b'\n', &bytes[..cut]).count() as u64;
         let counted = whole + u64::from(bytes[cut] == b'\n' && cut > 0);
         assert_eq!(report.records, counted, "cut at {cut}");
     }
@@ -423,11 +423,11 @@ fn cut_bytes_are_in_quarantine() {
     };
     let world = World::new();
     is(&world.journal(&with("quarantine/s.0.x"), &plain()), "damaged", &[Code::QuarantineMissing]);
-    world.put(&world.root.path().join("quarantine/s.0.x"), cut);
+    put(&world.root.path().join("quarantine/s.0.x"), cut);
     is(&world.journal(&with("quarantine/s.0.x"), &plain()), "sound", &[]);
-    world.put(&world.root.path().join("quarantine/s.0.x"), b"{\"seq\"!");
+    put(&world.root.path().join("quarantine/s.0.x"), b"{\"seq\"!");
     is(&world.journal(&with("quarantine/s.0.x"), &plain()), "damaged", &[Code::QuarantineDiffers]);
-    world.put(&world.root.path().join("loose"), cut);
+    put(&world.root.path().join("loose"), cut);
     for name in ["quarantine/../loose", "loose", "quarantine/", "quarantine/.."] {
         is(&world.journal(&with(name), &plain()), "damaged", &[Code::QuarantineDiffers]);
     }
@@ -608,7 +608,7 @@ fn the_worked_example_is_sound() {
     let world = World::new();
     fs::write(world.chat(), tree).expect("written");
     let path = world.root.journal("room-42").expect("an id");
-    world.put(&path, journal);
+    put(&path, journal);
     is(&world.look(&path, &plain()), "sound", &[]);
     let chat = world.chat();
     let at = Wish { trees: Trees::At(&chat), ..plain() };
@@ -623,7 +623,7 @@ fn who_may_read_a_state_root() {
     let world = World::new();
     let draft = small();
     let path = world.root.journal("s").expect("an id");
-    world.put(&path, &draft.bytes);
+    put(&path, &draft.bytes);
     for (name, mode) in
         [(path.clone(), 0o644), (world.root.sessions_dir(), 0o750), (world.root.path().to_owned(), 0o701)]
     {
@@ -643,7 +643,7 @@ fn who_may_read_a_state_root() {
 fn links_and_other_things_in_the_place_of_a_journal() {
     let world = World::new();
     let outside = world.dir.path().join("victim.jsonl");
-    world.put(&outside, &small().bytes);
+    put(&outside, &small().bytes);
     let path = world.root.journal("s").expect("an id");
     symlink(&outside, &path).expect("linked");
     is(&world.look(&path, &plain()), "conflict", &[Code::Link]);
@@ -659,15 +659,15 @@ fn links_and_other_things_in_the_place_of_a_journal() {
 fn what_a_state_root_holds_beside_journals() {
     let world = World::new();
     let check = |saved: &[&str]| {
-        let saved: HashSet<String> = saved.iter().map(|name| (*name).to_owned()).collect();
+        let saved: BTreeSet<String> = saved.iter().map(|name| (*name).to_owned()).collect();
         root(&FileStorage, &world.root, &saved, world.user())
     };
     is(&check(&[]), "sound", &[]);
-    world.put(&world.root.quarantine_dir().join("s.0.abc"), b"x");
+    put(&world.root.quarantine_dir().join("s.0.abc"), b"x");
     is(&check(&["quarantine/s.0.abc"]), "sound", &[]);
     is(&check(&[]), "sound", &[Code::LeftoverFile]);
-    world.put(&world.root.sessions_dir().join("s.jsonl~"), b"x");
-    world.put(&world.root.path().join("heads.1.tmp"), b"x");
+    put(&world.root.sessions_dir().join("s.jsonl~"), b"x");
+    put(&world.root.path().join("heads.1.tmp"), b"x");
     is(&check(&["quarantine/s.0.abc"]), "sound", &[Code::LeftoverFile, Code::LeftoverFile]);
     symlink("/nowhere", world.root.quarantine_dir().join("a")).expect("linked");
     assert!(codes(&check(&["quarantine/s.0.abc"])).contains(&Code::Link));
@@ -749,7 +749,7 @@ fn specimens(world: &World) -> Vec<(Code, Report)> {
         (Code::DamagedTail, world.journal(&unended, &plain())),
         (Code::OtherSession, {
             let path = world.root.journal("other").expect("an id");
-            world.put(&path, &draft.bytes);
+            put(&path, &draft.bytes);
             world.look(&path, &plain())
         }),
         (Code::OtherFormat, {

@@ -126,7 +126,7 @@ fn owners<'s>(session: &'s Session, which: Trees<'_>) -> BTreeMap<PathBuf, &'s T
     match which {
         Trees::No => BTreeMap::new(),
         Trees::Recorded => of_trees.map(|turn| (path(turn), turn)).collect(),
-        Trees::At(moved) => of_trees.last().map(|turn| (moved.to_owned(), turn)).into_iter().collect(),
+        Trees::At(moved) => of_trees.rev().take(1).map(|turn| (moved.to_owned(), turn)).collect(),
     }
 }
 

@@ -39,13 +39,11 @@ const DOORS: &[(&str, &[&str])] = &[
 ];
 
 /// Most lines of a file, its tests not counted.
-const LINES_MAX: usize = 600;
+const LINES_MAX: usize = 650;
 
 /// Longer files, and why they are not cut.
-const LONGER: &[(&str, &str)] = &[
-    ("record.rs", "one format: every kind stands in one table"),
-    ("turn/apply.rs", "one transition table: what may follow what is read in one place"),
-];
+const LONGER: &[(&str, &str)] =
+    &[("turn/apply.rs", "one transition table: what may follow what is read in one place")];
 
 struct Source {
     /// Path below `src`.
@@ -256,9 +254,11 @@ fn documents_and_scripts_name_no_path_of_one_machine() {
     }
     let ci = project().join(".ci/run");
     texts.push((ci.clone(), fs::read_to_string(&ci).expect("text")));
-    let here = project().to_string_lossy().into_owned();
+    let project = project();
+    let here = project.to_string_lossy().into_owned();
+    let home = format!("{}/", project.parent().expect("a folder").display());
     for (path, text) in texts {
-        for place in [here.as_str(), "/work/", "registry.npmjs", "index.crates.io"] {
+        for place in [here.as_str(), home.as_str(), "registry.npmjs", "index.crates.io"] {
             assert!(!text.contains(place), "{} names {place}", path.display());
         }
     }

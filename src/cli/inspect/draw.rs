@@ -69,7 +69,7 @@ pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<(), Fai
     if context.out.json {
         return context.out.document(&document(seen, turn, &tree, &marks, &shown_path));
     }
-    let mut text = format!("{}\n", escaped(&shown_path));
+    let mut text = format!("{} (* is ours, for turn {})\n", escaped(&shown_path), turn.id);
     if tree.entries.is_empty() {
         text.push_str("no entries yet\n");
     }

@@ -7,6 +7,7 @@ use super::{AsOf, Seen, print_state};
 use crate::journal::load::{self, Lines, Loaded};
 use crate::journal::{self, JournalError, Reach};
 use crate::json::Raw;
+use crate::paths;
 use crate::record::TurnId;
 use crate::storage::{Identity, LockKind, Storage, StoredFile};
 use crate::turn::Retain;
@@ -23,6 +24,14 @@ pub(super) struct Place {
     pub(super) id: Option<String>,
     /// The turn, where `SESSION:TURN` was given.
     pub(super) turn: Option<TurnId>,
+}
+
+impl Place {
+    /// The session id, as far as the name of the file tells it.
+    pub(super) fn name(&self) -> String {
+        let stem = self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        self.id.clone().or_else(|| paths::session_id(&stem)).unwrap_or(stem)
+    }
 }
 
 /// Finds what a word names: a session of the root, else a file; `./` forces a file.
@@ -131,18 +140,16 @@ pub(super) fn as_of(context: &Context, place: &Place, seq: u64) -> Result<Seen, 
     let end = offset + lines.line().len() as u64 + 1;
     drop(lines);
     let loaded = load::load(&Prefix { file, end }, Reach::All(Retain::All)).map_err(failed)?;
-    let id = loaded.session.as_ref().map(|session| session.id.clone());
-    Ok(Seen {
-        place: place.clone(),
-        id: id.or_else(|| place.id.clone()).unwrap_or_default(),
-        session: loaded.session,
-        history: loaded.history,
-        tail: loaded.tail,
-        end: loaded.end,
-        damage: whole.damage,
-        as_of: AsOf::Record(seq),
-        at: context.at(),
-    })
+    let mut seen = Seen::of(context, place, loaded, AsOf::Record(seq));
+    seen.damage = whole.damage;
+    Ok(seen)
+}
+
+/// What cannot be read may have been anything: calls without an answer count as claimed.
+pub(super) fn doubt(loaded: &mut Loaded) {
+    if let Some(session) = loaded.session.as_mut().filter(|_| !loaded.damage.is_empty()) {
+        session.lose_records();
+    }
 }
 
 /// The first bytes of a file, and nothing behind them. Only for reading.
@@ -234,7 +241,7 @@ fn show(context: &Context, place: &Place, key: &str) -> Result<Option<Exit>, Fai
 /// Every journal of the root.
 pub(super) fn all(context: &Context) -> Result<Vec<Place>, Failure> {
     let files = context.root.sessions(&context.storage).map_err(|error| match error {
-        crate::paths::PathError::NoRoot { .. } => {
+        paths::PathError::NoRoot { .. } => {
             Failure::new(Exit::NotFound, "no_root", chain(&error)).hint("`turnkeep admit` makes it")
         }
         error => error.into(),

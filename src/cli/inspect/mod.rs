@@ -18,7 +18,7 @@ use super::error::{Exit, Failure, chain, damaged};
 use super::select::{self, Ticket};
 use crate::context as conversation;
 use crate::draft::History;
-use crate::journal::{Damage, Reach};
+use crate::journal::{Damage, Loaded, Reach};
 use crate::json::Raw;
 use crate::record::{At, Owner, TurnId};
 use crate::scan::Tail;
@@ -116,19 +116,23 @@ enum Chosen<'a> {
 
 impl Seen {
     fn read(context: &Context, place: &Place, reach: Reach) -> Result<Self, Failure> {
-        let loaded = find::load(context, place, reach)?;
+        Ok(Self::of(context, place, find::load(context, place, reach)?, AsOf::Head))
+    }
+
+    fn of(context: &Context, place: &Place, mut loaded: Loaded, as_of: AsOf) -> Self {
+        find::doubt(&mut loaded);
         let genesis = loaded.session.as_ref().map(|session| session.id.clone());
-        Ok(Self {
+        Self {
             place: place.clone(),
-            id: genesis.or_else(|| place.id.clone()).unwrap_or_default(),
+            id: genesis.unwrap_or_else(|| place.name()),
             session: loaded.session,
             history: loaded.history,
             tail: loaded.tail,
             end: loaded.end,
             damage: loaded.damage,
-            as_of: AsOf::Head,
+            as_of,
             at: context.at(),
-        })
+        }
     }
 
     /// The exit code that the state of the file itself asks for.
@@ -141,12 +145,14 @@ impl Seen {
         if self.damage.is_empty() { Ok(()) } else { Err(damaged(&self.place.path, &self.damage)) }
     }
 
-    /// What is to be said about the file itself.
-    fn file_notes(&self) -> Vec<String> {
+    /// What is to be said about the damage of the file.
+    fn damage_note(&self) -> Option<String> {
+        (!self.damage.is_empty()).then(|| damaged(&self.place.path, &self.damage).message)
+    }
+
+    /// What is to be said about the file otherwise.
+    fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if !self.damage.is_empty() {
-            notes.push(damaged(&self.place.path, &self.damage).message);
-        }
         match &self.tail {
             Tail::Torn { offset, bytes } => notes.push(format!(
                 "torn tail: {bytes} bytes from byte {offset} on were never acknowledged; the next writing command keeps a copy and cuts them"
@@ -210,7 +216,13 @@ impl Seen {
                 }
             },
         };
-        status.notes.extend(self.file_notes());
+        if let Some(note) = self.damage_note() {
+            // Every writing command refuses until a person has looked at it.
+            status.next =
+                NextAct { r#do: "recover", refs: Vec::new(), why: "the journal is damaged".to_owned() };
+            status.notes.push(note);
+        }
+        status.notes.extend(self.notes());
         status
     }
 }
@@ -250,8 +262,18 @@ fn empty_status(id: &str) -> Status {
     }
 }
 
-/// The views of one turn.
+/// The views of one turn. What is not found in a damaged journal may be in what cannot be read.
 fn one(context: &Context, args: &InspectArgs, place: &Place, view: View) -> Result<Exit, Failure> {
+    one_of_sound(context, args, place, view).or_else(|failure| {
+        if failure.exit != Exit::NotFound {
+            return Err(failure);
+        }
+        Seen::read(context, place, Reach::All(Retain::Unclosed))?.refuse_damage()?;
+        Err(failure)
+    })
+}
+
+fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View) -> Result<Exit, Failure> {
     let named = named_turn(args, place)?;
     let look = |owner: &Owner| -> Sighting { context.look(owner) };
     let now = Now { at: context.at(), policy: &context.policy, look: &look };
@@ -336,8 +358,9 @@ fn print_next(
     if context.out.json {
         context.out.document(&status)?;
     } else {
-        let refs: String = status.next.refs.iter().map(|call| format!("\n{call}")).collect();
-        context.out.line(&format!("{}{refs}", status.next.r#do))?;
+        let refs = status.next.refs.iter().map(ToString::to_string);
+        let lines: Vec<String> = [status.next.r#do.to_owned()].into_iter().chain(refs).collect();
+        context.out.line(&lines.join("\n"))?;
     }
     Ok(Exit::Done)
 }
@@ -353,7 +376,8 @@ fn print_context(context: &Context, args: &InspectArgs, seen: &Seen, turn: &Turn
         }
         None => None,
     };
-    let built = conversation::build(turn, &seen.history, tree.as_ref(), format).map_err(no_context)?;
+    let built = conversation::build(turn, &seen.history, tree.as_ref(), format)
+        .map_err(|error| no_context(&error))?;
     for note in &built.notes {
         context.out.note(note);
     }
@@ -379,14 +403,17 @@ fn check_tree(turn: &Turn, tree: &tree::Tree, path: &std::path::Path) -> Result<
     }
 }
 
-fn no_context(error: conversation::ContextError) -> Failure {
-    match &error {
+fn no_context(error: &conversation::ContextError) -> Failure {
+    match error {
         conversation::ContextError::Unanswered(calls) => {
             let refs: Vec<String> = calls.iter().map(|(call, _)| call.to_string()).collect();
-            Failure::conflict("unanswered", &error)
+            Failure::conflict("unanswered", error)
                 .with("refs", &refs)
                 .hint("`turnkeep inspect SESSION --next` says what to do about them")
         }
-        conversation::ContextError::NoLeaf(_) => Failure::new(Exit::Damaged, "tree_damaged", chain(&error)),
+        conversation::ContextError::NoLeaf(_) => Failure::new(Exit::Damaged, "tree_damaged", chain(error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ pub(super) fn run(context: &Context, args: &InspectArgs, place: &Place) -> Resul
             damage.line, damage.bytes, damage.offset, damage.flaw
         ));
     }
-    for note in seen.file_notes() {
+    for note in seen.notes() {
         context.out.note(&note);
     }
     Ok(seen.exit())

@@ -34,20 +34,17 @@ pub(super) fn session(
     now: &Now<'_>,
     style: Style,
 ) -> String {
-    let mut text = format!("session {}\n", escaped(&seen.id));
     // Writing to a String cannot fail.
-    let _infallible = match &status.head {
-        Some(head) => writeln!(
-            text,
-            "{}: {} records, {}, head {}:{}",
-            escaped(&seen.place.path.display().to_string()),
-            head.seq + 1,
-            size_text(seen.end),
-            head.seq,
-            head.hash
-        ),
-        None => writeln!(text, "{}: no records", escaped(&seen.place.path.display().to_string())),
+    let mut text = format!("session {}\n", escaped(&seen.id));
+    let path = escaped(&seen.place.path.display().to_string());
+    let held = match &status.head {
+        Some(head) => {
+            format!("{} records, {}, head {}:{}", head.seq + 1, size_text(seen.end), head.seq, head.hash)
+        }
+        None if seen.damage.is_empty() => "no records yet".to_owned(),
+        None => "no genesis that can be read".to_owned(),
     };
+    let _infallible = writeln!(text, "{path}: {held}");
     let turns: Vec<&Turn> = seen.session.iter().flat_map(|session| &session.turns).collect();
     if !turns.is_empty() {
         text.push('\n');
@@ -58,12 +55,13 @@ pub(super) fn session(
         text.push_str(&one_turn(seen, turn, status, now, style));
     }
     let _infallible = writeln!(text, "\nnext: {} - {}", status.next.r#do, escaped(&status.next.why));
-    if let Some(id) = &status.turn
-        && let Some(command) = advice::command(&seen.id, id, &status.next)
-    {
-        for line in command.lines() {
-            let _infallible = writeln!(text, "  {}", escaped(line));
-        }
+    let command = match (&status.turn, seen.damage.is_empty()) {
+        (_, false) => Some(format!("turnkeep recover {} --salvage --why TEXT", advice::quoted(&seen.id))),
+        (Some(turn), true) => advice::command(&seen.id, turn, &status.next),
+        (None, true) => None,
+    };
+    for line in command.iter().flat_map(|command| command.lines()) {
+        let _infallible = writeln!(text, "  {}", escaped(line));
     }
     for note in &status.notes {
         let _infallible = writeln!(text, "note: {}", escaped(note));

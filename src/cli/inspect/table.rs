@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Serialize)]
 struct Row {
     session: String,
-    /// open, parked, settled, closed, empty, damaged, `other_format` or unreadable.
+    /// open, parked, settled, closed, empty, damaged, `other_format`, `other_session` or unreadable.
     state: &'static str,
     /// The turn that comes first, where one is not closed.
     turn: Option<TurnId>,
@@ -86,13 +86,18 @@ fn rows(context: &Context, places: &[Place]) -> Vec<Row> {
 fn row(context: &Context, place: &Place) -> Row {
     let bytes = context.storage.inspect(&place.path).map_or(0, |meta| meta.len);
     match find::load(context, place, Reach::Base) {
-        Ok(loaded) => {
+        Ok(mut loaded) => {
+            find::doubt(&mut loaded);
             let look = |owner: &Owner| context.look(owner);
             let now = Now { at: context.at(), policy: &context.policy, look: &look };
             of_loaded(place, bytes, &loaded, &now)
         }
         Err(failure) => {
-            let state = if failure.exit == Exit::OtherFormat { "other_format" } else { "unreadable" };
+            let state = match failure.exit {
+                Exit::OtherFormat => "other_format",
+                Exit::Conflict => "other_session",
+                _ => "unreadable",
+            };
             let notes = vec![failure.message];
             Row { state, notes, exit: failure.exit, ..blank(place, bytes) }
         }
@@ -100,9 +105,8 @@ fn row(context: &Context, place: &Place) -> Row {
 }
 
 fn blank(place: &Place, bytes: u64) -> Row {
-    let name = place.path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Row {
-        session: place.id.clone().unwrap_or(name),
+        session: place.name(),
         state: "empty",
         turn: None,
         unclosed: 0,

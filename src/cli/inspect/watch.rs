@@ -6,6 +6,7 @@ use super::{Chosen, Place, Seen, print_state};
 use crate::journal::{JournalError, Reach};
 use crate::record::Owner;
 use crate::storage::Storage;
+use crate::turn::Retain;
 use crate::turn::decide::Now;
 use std::time::{Duration, Instant};
 
@@ -35,10 +36,13 @@ pub(super) fn run(context: &Context, place: &Place, seconds: f64) -> Result<Exit
 /// For scripts the state too, so that they need not ask again.
 fn answer(context: &Context, place: &Place, exit: Exit) -> Result<Exit, Failure> {
     if context.out.json {
-        let seen = Seen::read(context, place, Reach::Base)?;
+        let mut seen = Seen::read(context, place, Reach::Base)?;
         let look = |owner: &Owner| context.look(owner);
         let now = Now { at: seen.at.clone(), policy: &context.policy, look: &look };
-        let turn = match seen.chosen(&now, place.turn.as_ref())? {
+        if !matches!(seen.chosen(&now, None)?, Chosen::Turn(_)) {
+            seen = Seen::read(context, place, Reach::All(Retain::All))?;
+        }
+        let turn = match seen.chosen(&now, None)? {
             Chosen::Turn(turn) => Some(turn),
             Chosen::Closed | Chosen::None => None,
         };

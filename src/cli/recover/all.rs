@@ -20,10 +20,21 @@ use std::process::{Child, Command};
 
 /// Runs the command.
 pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
+    for (given, option) in [
+        (args.unpark, "--unpark"),
+        (args.salvage, "--salvage"),
+        (args.tree_file.is_some(), "--tree-file"),
+        (args.owner.owner_pid.is_some(), "--owner-pid"),
+    ] {
+        if given {
+            return Err(Failure::usage("all_of_one", format!("{option} is for one session, not for --all")));
+        }
+    }
     let pattern = args.r#match.as_deref().map(glob::Pattern::new).transpose();
     let pattern = pattern.map_err(|error| Failure::usage("bad_match", format!("--match: {error}")))?;
     let mut worst = Worst::default();
     let mut children = Vec::new();
+    let starts = !args.cmd.is_empty() && !args.dry_run;
     for id in sessions(context, pattern.as_ref(), &mut worst)? {
         let plans = match plans(context, &id, args) {
             Ok(plans) => plans,
@@ -32,14 +43,21 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
                 continue;
             }
         };
+        // Nobody's lock is waited for, but siblings on one session get out of each other's way.
+        let wait = if plans.len() > 1 { "2" } else { "0" };
         for planned in plans {
-            if planned.waiting {
-                worst.waiting = true;
-            }
-            if args.cmd.is_empty() {
+            let planned = match planned {
+                Ok(planned) => planned,
+                Err(failure) => {
+                    worst.note(context, &id, &failure);
+                    continue;
+                }
+            };
+            worst.waiting |= planned.verdict != Verdict::Ready;
+            if !starts {
                 print(context, &planned)?;
-            } else if !planned.waiting {
-                children.push((start(context, args, &planned)?, planned));
+            } else if planned.verdict == Verdict::Ready || planned.writes {
+                children.push((start(context, args, &planned, wait)?, planned));
             }
         }
     }
@@ -56,7 +74,9 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
 struct Planned {
     session: String,
     turn: TurnId,
-    waiting: bool,
+    verdict: Verdict,
+    /// Whether there is something to record or to write, also where the turn waits.
+    writes: bool,
     line: Line,
 }
 
@@ -140,7 +160,7 @@ fn sessions(
 }
 
 /// The plan of each unclosed turn that no living owner holds.
-fn plans(context: &Context, id: &str, args: &RecoverArgs) -> Result<Vec<Planned>, Failure> {
+fn plans(context: &Context, id: &str, args: &RecoverArgs) -> Result<Vec<Result<Planned, Failure>>, Failure> {
     let loaded = context.read(id, Reach::Base)?;
     if let Some(found) = &loaded.other_format {
         let path = context.root.journal(id)?;
@@ -155,7 +175,8 @@ fn plans(context: &Context, id: &str, args: &RecoverArgs) -> Result<Vec<Planned>
     let now = Now { at: at.clone(), policy: &context.policy, look: &look };
     let mut planned = Vec::new();
     for turn in session.unclosed() {
-        if turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Alive) {
+        let held = turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Alive);
+        if held && !args.force {
             continue;
         }
         let draft = crate::draft::Draft::new(
@@ -165,7 +186,7 @@ fn plans(context: &Context, id: &str, args: &RecoverArgs) -> Result<Vec<Planned>
             loaded.end,
             crate::chain::LINE_BYTES_MAX,
         );
-        planned.push(plan(context, session, draft, &turn.id, args)?);
+        planned.push(plan(context, session, draft, &turn.id, args));
     }
     Ok(planned)
 }
@@ -184,9 +205,10 @@ fn plan(
     let request = Request {
         owner: None,
         lease_ms: None,
-        force: None,
+        force: args.force.then(|| args.why.clone().unwrap_or_default()),
         calls: if args.close_calls { CloseCalls::Yes } else { CloseCalls::No },
         unpark: None,
+        tree_path: None,
     };
     let output =
         |call: &crate::turn::Call| super::super::spool::output_so_far(context, &session.id, turn, call);
@@ -205,7 +227,9 @@ fn plan(
     Ok(Planned {
         session: session.id.clone(),
         turn: turn.clone(),
-        waiting: plan.verdict != Verdict::Ready,
+        writes: !plan.draft.bytes.is_empty()
+            || plan.branch.as_ref().is_some_and(|branch| !branch.write.is_empty()),
+        verdict: plan.verdict,
         line: Line { session: session.id.clone(), turn: turn.clone(), decisions, next: status.next },
     })
 }
@@ -230,13 +254,16 @@ fn print(context: &Context, planned: &Planned) -> Result<(), Failure> {
 }
 
 /// A process that recovers the turn and becomes CMD.
-fn start(context: &Context, args: &RecoverArgs, planned: &Planned) -> Result<Child, Failure> {
+fn start(context: &Context, args: &RecoverArgs, planned: &Planned, wait: &str) -> Result<Child, Failure> {
     let unexpected = |error: std::io::Error| Failure::new(Exit::Unexpected, "unexpected", error);
     let own = std::env::current_exe().map_err(unexpected)?;
     let mut command = Command::new(own);
-    command.arg("--root").arg(context.root.path()).args(["--wait", "0", "recover"]);
+    command.arg("--root").arg(context.root.path()).args(["--wait", wait, "recover"]);
     if let Some(policy) = &context.policy_given {
         command.arg("--policy").arg(policy);
+    }
+    if let Some(why) = args.why.as_ref().filter(|_| args.force) {
+        command.args(["--force", "--why", why]);
     }
     if args.close_calls {
         command.arg("--close-calls");
