@@ -294,6 +294,8 @@ pub struct Follower {
     pub end: u64,
     retain: Retain,
     expected: Expected,
+    /// Behind a line that is no record: what goes on as if that line were not there.
+    unbroken: Option<Expected>,
 }
 
 impl Follower {
@@ -307,6 +309,7 @@ impl Follower {
             end: 0,
             retain,
             expected: Expected::genesis(),
+            unbroken: None,
         }
     }
 
@@ -326,8 +329,11 @@ impl Follower {
             }
             Err(fault) => {
                 self.note(offset, size, fault.into(), Some(bytes));
-                // One line, one record: the one behind it is judged by that, and its `prev` cannot be.
-                self.expected = Expected { seq: self.expected.seq.saturating_add(1), prev: None };
+                // The line stands for a record, and then `prev` of the one behind it cannot be judged; or it was put
+                // there, and the chain goes on around it.
+                let lost = Expected { seq: self.expected.seq.saturating_add(1), prev: None };
+                let before = std::mem::replace(&mut self.expected, lost);
+                self.unbroken = self.unbroken.take().or(Some(before).filter(|before| before.prev.is_some()));
                 if let Some(session) = &mut self.session {
                     session.pass_damage();
                 }
@@ -339,7 +345,12 @@ impl Follower {
     /// Takes the bytes behind the last newline.
     pub fn take_tail(&mut self, offset: u64, bytes: &[u8]) -> Tail {
         self.end = offset;
-        let tail = scan::tail(bytes, offset, &self.expected);
+        let tail = match (scan::tail(bytes, offset, &self.expected), &self.unbroken) {
+            (Tail::Damaged { fault: TailFault::Chain, .. }, Some(unbroken)) => {
+                scan::tail(bytes, offset, unbroken)
+            }
+            (tail, _) => tail,
+        };
         match &tail {
             Tail::NoNewline { record, offset, end, .. } => {
                 self.line += 1;
@@ -372,7 +383,8 @@ impl Follower {
         if self.expected.seq == u64::MAX {
             self.expected.seq = record.seq;
         }
-        let fits = self.expected.fits(record);
+        let unbroken = self.unbroken.take();
+        let fits = self.expected.fits(record) || unbroken.is_some_and(|unbroken| unbroken.fits(record));
         let first = self.line == 1;
         if !fits && !first {
             let flaw = Flaw::Chain { expected: self.expected.seq, found: record.seq };

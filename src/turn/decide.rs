@@ -186,14 +186,20 @@ enum Word {
 }
 
 fn approval(call: &Call, now: &Now<'_>, current: &Rule) -> Word {
-    match &call.approved {
-        Some(word) if word.decision == ApprovalDecision::Denied => return Word::Denied,
-        Some(word) if word.expires.as_ref().is_none_or(|expires| now.at.micros() < expires.micros()) => {
-            return Word::Given;
-        }
-        _ => {}
+    match standing_approval(call, now) {
+        Some(ApprovalDecision::Denied) => Word::Denied,
+        Some(ApprovalDecision::Granted) => Word::Given,
+        None if call.approval.is_some() || current.approval.is_some() => Word::Missing,
+        None => Word::NotNeeded,
     }
-    if call.approval.is_some() || current.approval.is_some() { Word::Missing } else { Word::NotNeeded }
+}
+
+/// What a person said about the call, as far as it still stands: a word for a time runs out.
+pub fn standing_approval(call: &Call, now: &Now<'_>) -> Option<ApprovalDecision> {
+    let word = call.approved.as_ref()?;
+    let over = |expires: &At| now.at.micros() >= expires.micros();
+    let run_out = word.decision == ApprovalDecision::Granted && word.expires.as_ref().is_some_and(over);
+    (!run_out).then_some(word.decision)
 }
 
 /// A call that others were nested in counts as never, unless each nested call that was claimed is safe: a rerun

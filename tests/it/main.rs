@@ -12,6 +12,7 @@
 
 mod admit;
 mod call;
+mod cases;
 mod contention;
 mod deliver;
 mod docs;
@@ -19,10 +20,10 @@ mod fixtures;
 mod forge;
 mod killed;
 mod kit;
-mod recover_decide;
 mod message;
 mod person;
 mod quickstart;
+mod recover_decide;
 mod recover_owner;
 mod recover_tail;
 mod script;
