@@ -27,6 +27,7 @@ mod quickstart;
 mod recover_decide;
 mod recover_owner;
 mod recover_tail;
+mod salvage;
 mod script;
 mod settle;
 mod tidy;
