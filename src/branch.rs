@@ -107,7 +107,7 @@ pub fn plan_onto(
         plan.entries += 1;
         parent = Some(form.id.clone());
         plan.leaf.clone_from(&parent);
-        plan.head = newest(plan.head.take(), &form.mark);
+        plan.head = Some(newest(plan.head.take(), &form.mark));
     }
     if extent == Extent::Recover {
         end_with_marker(&mut plan, session, turn, tree);
@@ -150,7 +150,8 @@ fn recovered_onto(turn: &Turn, history: &History) -> Option<String> {
 fn standing_above(turn: &Turn, tree: &Tree, script: &Script, tip: &str) -> HashSet<String> {
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
     let path = tree.find(tip).map(|tip| tree.path(tip).entries).unwrap_or_default();
-    let mut later = path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
+    let mut later =
+        path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
     let mut standing = HashSet::new();
     let mut parts = script.parts.iter();
     while let (Some(index), Some(part)) = (later.next(), parts.next()) {
@@ -205,8 +206,7 @@ pub fn ours(session: &str, turn: &Turn, history: &History, tree: &Tree) -> HashS
         forms.map(|form| form.id.clone()).filter(|id| tree.find(id).is_some()).collect();
     ids.extend(
         markers(session, turn, tree)
-            .map(|(index, _)| tree.entries.get(index).map(|e| e.id.to_string()))
-            .flatten(),
+            .filter_map(|(index, _)| tree.entries.get(index).map(|e| e.id.to_string())),
     );
     ids
 }
@@ -755,13 +755,12 @@ impl Found {
         script: &Script,
         extent: Extent,
     ) -> Result<Self, Trouble> {
-        let mut found =
-            Self::default();
+        let mut found = Self::default();
         let mut last = None;
         for form in script.parts.iter().flat_map(|part| &part.forms) {
             if let Some(index) = tree.find(&form.id) {
                 found.present.insert(form.id.clone(), index);
-                found.head = newest(found.head.take(), &form.mark);
+                found.head = Some(newest(found.head.take(), &form.mark));
                 last = last.max(Some(index));
             }
         }
@@ -913,11 +912,8 @@ pub fn content_of(result: &Outcome) -> Raw {
     Raw::text(&text)
 }
 
-fn newest(head: Option<Mark>, mark: &Mark) -> Option<Mark> {
-    match head {
-        Some(head) if head.seq >= mark.seq => Some(head),
-        _ => Some(mark.clone()),
-    }
+fn newest(head: Option<Mark>, mark: &Mark) -> Mark {
+    head.filter(|head| head.seq >= mark.seq).unwrap_or_else(|| mark.clone())
 }
 
 fn is_model(fact: &Fact) -> bool {

@@ -50,12 +50,14 @@ impl Session {
         let status = self.sandbox.run(["inspect", "s", "--json"]).ok().json();
         assert_eq!((&status["state"], &status["next"]["do"]), (&json!("parked"), &json!("unpark")));
         // Safe or not: neither may be run again before somebody looked.
-        let told: Vec<_> = status["calls"].as_array().unwrap().iter().map(|call| call["state"].clone()).collect();
+        let told: Vec<_> =
+            status["calls"].as_array().unwrap().iter().map(|call| call["state"].clone()).collect();
         assert_eq!(told, [json!("claimed"), json!("claimed")]);
         let go = ["recover", "s", "--unpark", "--by", "ada", "--why", "looked", "--owner-pid", "none"];
         let ticket = self.sandbox.run(go).ok().line();
         let settled = self.sandbox.run(["inspect", "s", "--json"]).ok().json();
-        let told: Vec<_> = settled["calls"].as_array().unwrap().iter().map(|call| call["state"].clone()).collect();
+        let told: Vec<_> =
+            settled["calls"].as_array().unwrap().iter().map(|call| call["state"].clone()).collect();
         assert_eq!(told, [json!("interrupted"), json!("interrupted")]);
         self.sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
         self.sandbox.step(&ticket, ["settle"]).ok();
