@@ -227,7 +227,7 @@ fn all_combinations(nested: Nested) -> u64 {
                 let call = turn.call(name).expect("the call");
                 let (row, expected) = oracle(&case);
                 let (decision, _) =
-                    decide(&turn, call, &now, &now.rule_of(call), stored_replay(&turn, call, &now));
+                    decide(&turn, call, &now, now.rule_of(call), stored_replay(&turn, call, &now));
                 assert_eq!(decision, expected, "row {row}: {case:?}");
                 count += 1;
             }
