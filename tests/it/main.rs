@@ -4,6 +4,9 @@
 #![allow(
     missing_docs,
     clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::print_stderr,
+    clippy::too_many_lines,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::needless_raw_string_hashes,
