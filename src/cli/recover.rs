@@ -68,6 +68,10 @@ impl<'a> Recovery<'a> {
         if args.salvage {
             return Err(Failure::usage("not_yet", "--salvage is not there yet"));
         }
+        if args.r#match.is_some() {
+            // The parser lets it pass where a session is named, too.
+            return Err(Failure::usage("match_of_one", "--match goes with --all"));
+        }
         if args.onto == Onto::Live {
             return Err(Failure::usage("not_yet", "--onto live is not there yet"));
         }

@@ -50,7 +50,10 @@ impl From<journal::Journal> for Vec<u8> {
 
 /// Folders whose journals and session files are not made here.
 const KEPT: [(&str, &str); 2] = [
-    ("worked-example", "A batch of three calls, killed, recovered, gone on with and published; written by another program."),
+    (
+        "worked-example",
+        "A batch of three calls, killed, recovered, gone on with and published; written by another program.",
+    ),
     ("pi-sessions", "Session files that real Pi wrote."),
 ];
 
@@ -64,7 +67,10 @@ fn updates() -> bool {
 
 fn all() -> Vec<Fixture> {
     let made = [sound::all(), damage::all(), trees::all()].into_iter().flatten();
-    let kept = KEPT.map(|(name, about)| Fixture { files: files(&folder().join(name), "jsonl"), ..Fixture::new(name, about) });
+    let kept = KEPT.map(|(name, about)| Fixture {
+        files: files(&folder().join(name), "jsonl"),
+        ..Fixture::new(name, about)
+    });
     made.chain(kept).collect()
 }
 
@@ -116,7 +122,11 @@ fn made() -> &'static [String] {
     MADE.get_or_init(|| {
         let mut wrong = Vec::new();
         for fixture in all() {
-            settle(&format!("{}/about.md", fixture.name), format!("{}\n", fixture.about).as_bytes(), &mut wrong);
+            settle(
+                &format!("{}/about.md", fixture.name),
+                format!("{}\n", fixture.about).as_bytes(),
+                &mut wrong,
+            );
             for (name, bytes) in &fixture.files {
                 settle(&format!("{}/{name}", fixture.name), bytes, &mut wrong);
             }
@@ -136,7 +146,8 @@ fn every_file_is_listed() {
     let mut wanted = Vec::new();
     for fixture in all() {
         let expected = expectations(&fixture).map(|(name, _)| name.to_owned());
-        let names = fixture.files.iter().map(|(name, _)| name.clone()).chain(["about.md".to_owned()]).chain(expected);
+        let names =
+            fixture.files.iter().map(|(name, _)| name.clone()).chain(["about.md".to_owned()]).chain(expected);
         wanted.extend(names.map(|name| format!("{}/{name}", fixture.name)));
     }
     wanted.sort();
