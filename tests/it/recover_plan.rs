@@ -143,7 +143,8 @@ fn spoil(sandbox: &Sandbox, dice: &mut Dice) {
         match dice.roll(5) {
             0 => bytes.extend(b"{\"type\":\"message\",\"id\":\"x"),
             1 => {
-                let label = json!({"type": "label", "id": "x1", "parentId": "a2", "targetId": "a1", "label": "l",
+                let on = whole_lines(&bytes).get(1).map(|entry| entry["id"].clone());
+                let label = json!({"type": "label", "id": "x1", "parentId": on, "targetId": on, "label": "l",
                                    "timestamp": "2026-01-05T09:00:09.000Z"});
                 bytes.extend(format!("{label}\n").into_bytes());
             }
@@ -253,9 +254,15 @@ fn a_dry_run_shows_exactly_what_recover_writes() {
             && ["tree-torn-tail", "branch-behind"].iter().any(|code| verified.stdout.contains(code));
         assert_eq!(verified.code(), if torn { 13 } else { 0 }, "seed {seed}: {}", verified.all());
         // The same owner again: nothing is left to do.
-        let done = sandbox.everything();
-        assert_eq!(sandbox.run(&words).code(), ran.code(), "seed {seed}");
-        assert!(sandbox.everything() == done, "seed {seed}: written twice");
+        let files = sandbox.everything();
+        let again = sandbox.run(&words);
+        // Where it decided about the last call that it could, the rest waits for others.
+        assert!([ran.code(), 14].contains(&again.code()), "seed {seed}: {}", again.all());
+        if ran.code() == 0 {
+            assert_eq!(again.json()["ticket"], done["ticket"], "seed {seed}");
+            assert_eq!(again.json()["decisions"], done["decisions"], "seed {seed}");
+        }
+        assert!(sandbox.everything() == files, "seed {seed}: written twice");
     }
     assert!(seen.len() == 3 || seeds() < 100 && seen.len() > 1, "too tame: {seen:?}");
 }
