@@ -72,6 +72,8 @@ pub struct Surroundings<'a> {
 pub struct Plan {
     /// How it ends.
     pub verdict: Verdict,
+    /// Who asked: the living owner gets its ticket again, whatever the verdict.
+    pub asker: next::Asker,
     /// The records, in the order of writing.
     pub draft: Draft,
     /// How many bytes of the draft come before the branch.
@@ -160,6 +162,7 @@ pub fn plan(
     let mut planner = Planner {
         plan: Plan {
             verdict: Verdict::Ready,
+            asker: next::Asker::Other,
             draft,
             before_branch: 0,
             header: None,
@@ -196,6 +199,9 @@ impl Planner<'_> {
             self.unpark(by, why)?;
         }
         let beginning = self.beginning()?;
+        if matches!(beginning, Beginning::SameOwner) {
+            self.plan.asker = next::Asker::Owner;
+        }
         self.check_tree()?;
         let turn = self.turn().clone();
         let unfinished = turn.current().is_some_and(crate::turn::Attempt::unfinished);
@@ -335,7 +341,10 @@ impl Planner<'_> {
     fn wait(&mut self, note: Option<String>) -> Result<(), Refusal> {
         self.plan.verdict = Verdict::Waiting;
         self.plan.notes.extend(note);
-        self.list_decisions(&[]);
+        match self.plan.asker {
+            next::Asker::Owner => self.list_again(&self.turn().clone(), &[]),
+            next::Asker::Other => self.list_decisions(&[]),
+        }
         if self.branch_is_there() {
             self.update_branch()?;
         }
