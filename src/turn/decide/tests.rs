@@ -8,6 +8,7 @@ use crate::turn::{Answer, AnswerKind, Approved, Claim, Dispatch, Mark};
 
 /// What decides about a call, in the words of the table.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "the table asks yes-or-no questions")]
 struct Case {
     answered: bool,
     cut_off: bool,
