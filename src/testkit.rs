@@ -551,5 +551,12 @@ impl Kit {
 
 /// A request of a process.
 pub(crate) fn asked_by(pid: u64) -> Request {
-    Request { owner: Some(process(pid)), lease_ms: None, force: None, calls: CloseCalls::No, unpark: None, tree_path: None }
+    Request {
+        owner: Some(process(pid)),
+        lease_ms: None,
+        force: None,
+        calls: CloseCalls::No,
+        unpark: None,
+        tree_path: None,
+    }
 }

@@ -10,12 +10,9 @@
     reason = "a test that cannot go on panics"
 )]
 
-mod cases;
-mod docs;
-mod fixtures;
-mod kit;
 mod admit;
 mod call;
+mod cases;
 mod contention;
 mod deliver;
 mod docs;
