@@ -248,8 +248,8 @@ impl Part {
         match &self.shape {
             Shape::Message(_) => true,
             // Before the model speaks, a user's entry is journaled and becomes the form of the input.
-            Shape::User(_) => turn.has_model_message(),
-            Shape::Result(_) => self.told_by_message,
+            Shape::User(_) => turn.settled.is_some() || turn.has_model_message(),
+            Shape::Result(_) => turn.settled.is_some() || self.told_by_message,
             Shape::Entry => false,
         }
     }
@@ -718,12 +718,14 @@ impl Found {
         Ok(found)
     }
 
-    /// Goes on to results that the agent itself put behind the branch, which starts no second one of them.
+    /// Takes in results that the agent itself put behind entries of ours, so that none is written a second time.
     fn continued(&mut self, tree: &Tree, script: &Script, last: usize) -> usize {
+        let ours: HashSet<usize> = self.present.values().copied().collect();
         let mut tail = last;
         for part in script.parts.iter().filter(|part| part.answered.is_some()) {
             for (id, index) in part.agent_ids.iter().filter_map(|id| Some((id, tree.find(id)?))) {
-                if index > last && !self.has(part) && tree.path(index).entries.contains(&last) {
+                let behind_ours = || tree.path(index).entries.iter().any(|above| ours.contains(above));
+                if !self.has(part) && behind_ours() {
                     self.own.insert(id.clone());
                     tail = tail.max(index);
                 }
@@ -861,3 +863,6 @@ pub fn extent_of(mode: TreeMode) -> Extent {
         TreeMode::Branch => Extent::Late,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -270,7 +270,9 @@ impl Planner<'_> {
         }
         let cause = if may_live { Cause::Takeover } else { Cause::Recover };
         // An unfinished recover is gone on with, but under the next number where the old one may still act.
-        let number = current.number + u64::from(!current.unfinished() || may_live);
+        // Behind lost records that may have been attempts too.
+        let lost = turn.lost_numbers;
+        let number = current.number + lost + u64::from(!current.unfinished() || may_live || lost > 0);
         Ok(Beginning::Attempt { number, cause })
     }
 
@@ -311,7 +313,7 @@ impl Planner<'_> {
         if adoption.entries.is_empty() || self.turn().settled.is_some() {
             return Ok(next::waits(self.turn(), &self.around.now));
         }
-        let mut trial = self.plan.draft.clone();
+        let mut trial = adopt::trial_of(&self.plan.draft, self.turn())?;
         for entry in &adoption.entries {
             adopt::journal(&mut trial, &self.id, entry, self.around.now.policy)?;
         }
@@ -628,3 +630,6 @@ fn decided(call: &Call, ruling: Ruling) -> Decided {
 pub fn replay_now(call: &Call, now: &Now<'_>) -> Replay {
     now.rule_of(call).replay
 }
+
+#[cfg(test)]
+mod tests;
