@@ -556,6 +556,7 @@ pub(crate) fn asked_by(pid: u64) -> Request {
         lease_ms: None,
         force: None,
         calls: CloseCalls::No,
+        onto: recovery::Onto::Admission,
         unpark: None,
         tree_path: None,
     }

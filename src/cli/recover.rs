@@ -37,6 +37,7 @@ pub struct Recovery<'a> {
     salvage: Option<String>,
     unpark: Option<(String, String)>,
     calls: CloseCalls,
+    onto: recovery::Onto,
     wait_result: Duration,
     tree_file: Option<PathBuf>,
     mode: Mode,
@@ -61,6 +62,7 @@ impl<'a> Recovery<'a> {
             salvage: None,
             unpark: None,
             calls: CloseCalls::No,
+            onto: recovery::Onto::Admission,
             wait_result: Duration::ZERO,
             tree_file: None,
             mode: Mode::Carry,
@@ -68,9 +70,6 @@ impl<'a> Recovery<'a> {
     }
 
     fn asked(context: &Context, args: &'a RecoverArgs) -> Result<Self, Failure> {
-        if args.onto == Onto::Live {
-            return Err(Failure::usage("not_yet", "--onto live is not there yet"));
-        }
         let tree_file = args.tree_file.as_deref().map(std::path::absolute).transpose();
         let tree_file =
             tree_file.map_err(|error| Failure::usage("bad_path", format!("--tree-file: {error}")))?;
@@ -90,6 +89,10 @@ impl<'a> Recovery<'a> {
             salvage: args.salvage.then(why),
             unpark: args.unpark.then(|| (args.by.clone().unwrap_or_default(), why())),
             calls: if args.close_calls { CloseCalls::Yes } else { CloseCalls::No },
+            onto: match args.onto {
+                Onto::Admission => recovery::Onto::Admission,
+                Onto::Live => recovery::Onto::Live,
+            },
             wait_result: Duration::from_secs_f64(args.wait_result.unwrap_or(0.0)),
             tree_file,
             mode: if args.dry_run { Mode::Show } else { Mode::Carry },
@@ -157,6 +160,7 @@ impl Run<'_, '_> {
             lease_ms: self.recovery.owner.lease.map(milliseconds),
             force: self.recovery.force.clone(),
             calls: self.recovery.calls,
+            onto: self.recovery.onto,
             unpark: self.recovery.unpark.clone(),
             tree_path: self.recovery.tree_file.as_deref().map(|path| path.to_string_lossy().into_owned()),
         };

@@ -31,10 +31,21 @@ pub struct Request {
     pub force: Option<String>,
     /// `--close-calls`.
     pub calls: CloseCalls,
+    /// `--onto`.
+    pub onto: Onto,
     /// `--unpark`: who and why.
     pub unpark: Option<(String, String)>,
     /// Where the session file was moved to; `None` is where it was.
     pub tree_path: Option<String>,
+}
+
+/// Where the branch of a recovery begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Onto {
+    /// At the entry that the turn was admitted on, or where a recovery before put it.
+    Admission,
+    /// Behind what the file holds of the turn, where that is exactly its beginning; else as [`Onto::Admission`].
+    Live,
 }
 
 /// Whether the agent can run calls that a recovery lets run.
@@ -516,7 +527,14 @@ impl Planner<'_> {
         let Some(tree) = self.tree() else { return Ok(()) };
         let (session, history) = (self.session(), &self.plan.draft.history);
         let header = needs_header(tree).then(|| header_for(self.turn(), history));
-        let branch = branch::plan(&session.id, self.turn(), history, tree, extent)?;
+        let live = match self.request.onto {
+            Onto::Live if extent == Extent::Recover => branch::live_tip(self.turn(), history, tree),
+            Onto::Live | Onto::Admission => None,
+        };
+        let branch = match live {
+            Some(tip) => branch::plan_onto(&session.id, self.turn(), history, tree, extent, Some(&tip))?,
+            None => branch::plan(&session.id, self.turn(), history, tree, extent)?,
+        };
         self.plan.branch = Some(branch);
         self.plan.header = header;
         Ok(())

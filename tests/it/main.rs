@@ -21,6 +21,7 @@ mod forge;
 mod killed;
 mod kit;
 mod message;
+mod onto_live;
 mod person;
 mod quickstart;
 mod recover_decide;
