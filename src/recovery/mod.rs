@@ -212,8 +212,8 @@ impl Planner<'_> {
         if turn.parked.is_some() {
             return self.wait(turn.parked.map(|parked| format!("the turn is parked: {}", parked.why)));
         }
-        let at_it = matches!(beginning, Beginning::SameOwner)
-            && turn.open_calls().any(|call| own_claim(&turn, call));
+        let at_it =
+            matches!(beginning, Beginning::SameOwner) && turn.open_calls().any(|call| own_claim(&turn, call));
         if !unfinished && !at_it && self.would_wait(&adoption)? {
             return self.wait(None);
         }
