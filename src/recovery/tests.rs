@@ -133,7 +133,7 @@ mod worked_example {
             };
             let found = kit.next_at(0, behind(&kit, &file), Asker::Other);
             assert_eq!(found.r#do, next, "seq {seq}: {}", found.why);
-            if kit.session().turn(&kit.turn).is_none() {
+            if kit.session().unclosed().next().is_none() {
                 continue;
             }
             let plan = kit.plan(Some(&file)).unwrap_or_else(|refusal| panic!("seq {seq}: {refusal}"));
