@@ -85,7 +85,11 @@ fn the_name_of_a_journal_says_its_id() {
             assert_eq!(lines(&bytes)[0]["session"], id);
         }
     }
-    assert!(names(&sandbox.root().join("sessions")).iter().all(|name| name.ends_with(".jsonl")));
+    assert!(
+        names(&sandbox.root().join("sessions"))
+            .iter()
+            .all(|name| Path::new(name).extension() == Some("jsonl".as_ref()))
+    );
     for bad in ["", "a\nb", "a\u{7f}", &"z".repeat(4097)] {
         sandbox.run(["--json", "admit", bad, "--text", "Hi"]).exits(2).error("bad_session_id");
     }

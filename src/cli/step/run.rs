@@ -365,7 +365,7 @@ fn not_recorded(failure: Failure, ticket: &Ticket, args: &RunArgs, status: u8) -
         Exit::Fenced => failure.hint,
         _ => Some(format!("the call stays claimed; `turnkeep recover {}` decides about it", ticket.session)),
     };
-    Failure { message, exit, hint, ..failure }
+    Failure { exit, message, hint, ..failure }
 }
 
 fn append_outcome(
