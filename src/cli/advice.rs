@@ -99,12 +99,3 @@ mod tests {
         assert_eq!(quoted(""), "''");
     }
 }
-
-/// A word as a shell takes it.
-pub fn word(text: &str) -> String {
-    let plain = |char: char| char.is_ascii_alphanumeric() || "._-:/@%+,=#".contains(char);
-    if !text.is_empty() && !text.starts_with('#') && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}

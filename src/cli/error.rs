@@ -219,7 +219,7 @@ impl From<JournalError> for Failure {
 /// Says file, line, offset, which check failed, which turns are touched, and the next command.
 pub fn damaged(path: &Path, damage: &[Damage]) -> Failure {
     let session = path.file_stem().and_then(|name| paths::session_id(name.to_str()?));
-    let session = session.map_or_else(|| "SESSION".to_owned(), |id| super::advice::word(&id));
+    let session = session.map_or_else(|| "SESSION".to_owned(), |id| super::advice::quoted(&id));
     let Some(first) = damage.first() else {
         return Failure::new(Exit::Damaged, "damaged", format!("{} is damaged", path.display()));
     };

@@ -31,10 +31,21 @@ pub struct Request {
     pub force: Option<String>,
     /// `--close-calls`.
     pub calls: CloseCalls,
+    /// `--onto`.
+    pub onto: Onto,
     /// `--unpark`: who and why.
     pub unpark: Option<(String, String)>,
     /// Where the session file was moved to; `None` is where it was.
     pub tree_path: Option<String>,
+}
+
+/// Where the branch of a recovery begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Onto {
+    /// At the entry that the turn was admitted on, or where a recovery before put it.
+    Admission,
+    /// Behind what the file holds of the turn, where that is exactly its beginning; else as [`Onto::Admission`].
+    Live,
 }
 
 /// Whether the agent can run calls that a recovery lets run.
@@ -61,6 +72,8 @@ pub struct Surroundings<'a> {
 pub struct Plan {
     /// How it ends.
     pub verdict: Verdict,
+    /// Who asked: the living owner gets its ticket again, whatever the verdict.
+    pub asker: next::Asker,
     /// The records, in the order of writing.
     pub draft: Draft,
     /// How many bytes of the draft come before the branch.
@@ -97,7 +110,7 @@ pub enum Refusal {
         /// The attempt.
         attempt: u64,
         /// Its owner.
-        owner: Option<Owner>,
+        owner: Option<Box<Owner>>,
     },
     /// The session tree is damaged, or of another version.
     #[error(transparent)]
@@ -149,6 +162,7 @@ pub fn plan(
     let mut planner = Planner {
         plan: Plan {
             verdict: Verdict::Ready,
+            asker: next::Asker::Other,
             draft,
             before_branch: 0,
             header: None,
@@ -185,6 +199,9 @@ impl Planner<'_> {
             self.unpark(by, why)?;
         }
         let beginning = self.beginning()?;
+        if matches!(beginning, Beginning::SameOwner) {
+            self.plan.asker = next::Asker::Owner;
+        }
         self.check_tree()?;
         let turn = self.turn().clone();
         let unfinished = turn.current().is_some_and(crate::turn::Attempt::unfinished);
@@ -195,8 +212,8 @@ impl Planner<'_> {
         if turn.parked.is_some() {
             return self.wait(turn.parked.map(|parked| format!("the turn is parked: {}", parked.why)));
         }
-        let at_it = matches!(beginning, Beginning::SameOwner)
-            && turn.open_calls().any(|call| self.own_claim(&turn, call));
+        let at_it =
+            matches!(beginning, Beginning::SameOwner) && turn.open_calls().any(|call| own_claim(&turn, call));
         if !unfinished && !at_it && self.would_wait(&adoption)? {
             return self.wait(None);
         }
@@ -262,7 +279,7 @@ impl Planner<'_> {
             return Err(Refusal::OwnerAlive {
                 turn: turn.id.clone(),
                 attempt: current.number,
-                owner: current.owner.clone(),
+                owner: current.owner.clone().map(Box::new),
             });
         }
         if same && holder != Holder::Gone && !current.unfinished() {
@@ -270,7 +287,9 @@ impl Planner<'_> {
         }
         let cause = if may_live { Cause::Takeover } else { Cause::Recover };
         // An unfinished recover is gone on with, but under the next number where the old one may still act.
-        let number = current.number + u64::from(!current.unfinished() || may_live);
+        // Behind lost records that may have been attempts too.
+        let lost = turn.lost_numbers;
+        let number = current.number + lost + u64::from(!current.unfinished() || may_live || lost > 0);
         Ok(Beginning::Attempt { number, cause })
     }
 
@@ -311,7 +330,7 @@ impl Planner<'_> {
         if adoption.entries.is_empty() || self.turn().settled.is_some() {
             return Ok(next::waits(self.turn(), &self.around.now));
         }
-        let mut trial = self.plan.draft.clone();
+        let mut trial = adopt::trial_of(&self.plan.draft, self.turn())?;
         for entry in &adoption.entries {
             adopt::journal(&mut trial, &self.id, entry, self.around.now.policy)?;
         }
@@ -322,7 +341,10 @@ impl Planner<'_> {
     fn wait(&mut self, note: Option<String>) -> Result<(), Refusal> {
         self.plan.verdict = Verdict::Waiting;
         self.plan.notes.extend(note);
-        self.list_decisions(&[]);
+        match self.plan.asker {
+            next::Asker::Owner => self.list_again(&self.turn().clone(), &[]),
+            next::Asker::Other => self.list_decisions(&[]),
+        }
         if self.branch_is_there() {
             self.update_branch()?;
         }
@@ -411,9 +433,9 @@ impl Planner<'_> {
             (ruling.decision, ruling.why) = (decision, why.to_owned());
             return Ok(decided(call, ruling));
         }
-        if self.own_claim(turn, call) {
+        if own_claim(turn, call) {
             ruling.decision = Decision::Await;
-            ruling.why = "its owner is at it".to_owned();
+            "its owner is at it".clone_into(&mut ruling.why);
         }
         let mut why_not = None;
         if self.request.calls == CloseCalls::Yes {
@@ -442,12 +464,6 @@ impl Planner<'_> {
             _ => {}
         }
         Ok(decided(call, ruling))
-    }
-
-    /// A claim of the attempt itself, without a runner, whose owner asks again: it is at it.
-    fn own_claim(&self, turn: &Turn, call: &Call) -> bool {
-        let current = turn.current_number();
-        call.live_claim().is_some_and(|claim| claim.attempt == current && claim.runner.is_none())
     }
 
     /// The calls that were answered before stand in the list too, as what they are.
@@ -514,7 +530,14 @@ impl Planner<'_> {
         let Some(tree) = self.tree() else { return Ok(()) };
         let (session, history) = (self.session(), &self.plan.draft.history);
         let header = needs_header(tree).then(|| header_for(self.turn(), history));
-        let branch = branch::plan(&session.id, self.turn(), history, tree, extent)?;
+        let live = match self.request.onto {
+            Onto::Live if extent == Extent::Recover => branch::live_tip(self.turn(), history, tree),
+            Onto::Live | Onto::Admission => None,
+        };
+        let branch = match live {
+            Some(tip) => branch::plan_onto(&session.id, self.turn(), history, tree, extent, Some(&tip))?,
+            None => branch::plan(&session.id, self.turn(), history, tree, extent)?,
+        };
         self.plan.branch = Some(branch);
         self.plan.header = header;
         Ok(())
@@ -554,7 +577,7 @@ pub fn branch_behind(
     tree: &Tree,
 ) -> Result<bool, branch::Trouble> {
     let Some(admitted) = turn.tree.as_ref().filter(|_| owns_tree(session, turn)) else { return Ok(false) };
-    if admitted.mode == TreeMode::Branch && branch::last_branch(turn, history).is_none() {
+    if admitted.mode == TreeMode::Branch && branch::last_branch(turn).is_none() {
         return Ok(turn.settled.is_some() && !branch::lacks_nothing(turn, history, tree));
     }
     if turn.settled.is_some() && branch::lacks_nothing(turn, history, tree) {
@@ -594,6 +617,12 @@ pub fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
         .collect()
 }
 
+/// A claim of the attempt itself, without a runner, whose owner asks again: it is at it.
+fn own_claim(turn: &Turn, call: &Call) -> bool {
+    let current = turn.current_number();
+    call.live_claim().is_some_and(|claim| claim.attempt == current && claim.runner.is_none())
+}
+
 /// Seq behind which answers are those of a recovery that is still unfinished: of all its attempts, where it had to go
 /// on under another number.
 fn unfinished_since(turn: &Turn) -> Option<u64> {
@@ -628,3 +657,6 @@ fn decided(call: &Call, ruling: Ruling) -> Decided {
 pub fn replay_now(call: &Call, now: &Now<'_>) -> Replay {
     now.rule_of(call).replay
 }
+
+#[cfg(test)]
+mod tests;

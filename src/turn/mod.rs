@@ -7,6 +7,8 @@
 mod apply;
 pub mod decide;
 pub mod next;
+#[cfg(test)]
+mod properties;
 
 pub use apply::{Illegal, Rule};
 
@@ -68,6 +70,8 @@ pub struct Session {
     keys: HashMap<String, TurnId>,
     closed_attempts: HashMap<TurnId, u64>,
     lost: u64,
+    /// Lines behind the head that are no records: each may have had a number.
+    seqs_passed: u64,
 }
 
 /// One turn.
@@ -111,6 +115,8 @@ pub struct Turn {
     pub stragglers: Vec<(Option<CallRef>, Mark)>,
     /// Whether a damaged range that was acknowledged may have held records of it.
     pub lost_records: bool,
+    /// How many records were lost since its newest attempt: each may have been an attempt.
+    pub lost_numbers: u64,
 }
 
 /// One attempt.
@@ -134,6 +140,8 @@ pub struct Attempt {
     pub progress: bool,
     /// Its newest `recovered`, and the newest decision about each call of all of them.
     pub recovered: Option<(Mark, Vec<Decided>)>,
+    /// The newest of its `recovered` that made sure of a branch.
+    pub branched: Option<Mark>,
 }
 
 impl Attempt {
@@ -401,6 +409,7 @@ impl Session {
             keys: HashMap::new(),
             closed_attempts: HashMap::new(),
             lost: 0,
+            seqs_passed: 0,
         }
     }
 

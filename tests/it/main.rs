@@ -4,6 +4,9 @@
 #![allow(
     missing_docs,
     clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::print_stderr,
+    clippy::too_many_lines,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::needless_raw_string_hashes,
@@ -12,6 +15,7 @@
 
 mod admit;
 mod call;
+mod cases;
 mod contention;
 mod deliver;
 mod docs;
@@ -23,11 +27,20 @@ mod kit;
 mod message;
 mod owner;
 mod paths;
+mod killed;
+mod kit;
+mod message;
+mod onto_live;
 mod person;
 mod quickstart;
+mod recover_all;
+mod recover_decide;
 mod recover_owner;
+mod recover_plan;
 mod recover_tail;
 mod run;
+mod recover_tree;
+mod salvage;
 mod script;
 mod settle;
 mod tidy;

@@ -1,0 +1,639 @@
+//! `kill -9` at each system call that matters, in every command that writes; then the same command again.
+//!
+//! strace delivers the signal on entry to the k-th call of its kind. Where it cannot be used the tests say so and
+//! pass. `TURNKEEP_SLOW=1` also kills at each `openat`.
+
+use crate::kit::*;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+fn syscalls() -> Vec<&'static str> {
+    let mut calls = vec!["write", "fdatasync", "fsync", "ftruncate", "mkdir"];
+    if std::env::var_os("TURNKEEP_SLOW").is_some() {
+        calls.extend(["openat", "flock", "unlink"]);
+    }
+    calls
+}
+
+/// Whether processes can be killed at a system call here.
+fn can_kill() -> bool {
+    let traced = std::process::Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
+    let can = traced.is_ok_and(|status| status.success());
+    if !can {
+        eprintln!("skipped: strace cannot be used here, so no process is killed at a system call");
+    }
+    can
+}
+
+type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
+
+/// Puts every file of the sandbox back as it was.
+fn restore(sandbox: &Sandbox, files: &Files) {
+    for item in std::fs::read_dir(sandbox.dir()).unwrap() {
+        let path = item.unwrap().path();
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap()
+        } else {
+            std::fs::remove_file(path).unwrap()
+        }
+    }
+    use std::os::unix::fs::PermissionsExt as _;
+    for (path, bytes) in files {
+        let mode = match bytes {
+            None => std::fs::create_dir(path).map(|()| 0o700).unwrap(),
+            Some(bytes) => {
+                std::fs::write(path, bytes).unwrap();
+                if bytes.starts_with(b"#!") { 0o700 } else { 0o600 }
+            }
+        };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+/// Runs `turnkeep WORDS` and kills it when it enters the k-th call; `None` where there was no k-th.
+fn kill_at(sandbox: &Sandbox, call: &str, k: usize, words: &[&str], stdin: &str) -> Option<Ran> {
+    let inject = format!("inject={call}:signal=KILL:when={k}");
+    let trace = format!("trace={call}");
+    let mut all = vec!["-f", "-q", "-o", "/dev/null", "-e", &trace, "-e", &inject, BIN];
+    all.extend(words);
+    let ran = sandbox.program("strace", all).stdin(stdin).go();
+    (ran.code() == 137).then_some(ran)
+}
+
+/// Does `judge` after a kill at each point of a command, always from the same beginning.
+///
+/// Answers with the number of points.
+fn at_each_point(sandbox: &Sandbox, words: &[&str], stdin: &str, judge: impl FnMut(&str)) -> usize {
+    at_points(sandbox, &syscalls(), words, stdin, judge)
+}
+
+fn at_points(
+    sandbox: &Sandbox,
+    calls: &[&str],
+    words: &[&str],
+    stdin: &str,
+    mut judge: impl FnMut(&str),
+) -> usize {
+    let before = sandbox.everything();
+    let mut points = 0;
+    for call in calls {
+        for k in 1.. {
+            restore(sandbox, &before);
+            if kill_at(sandbox, call, k, words, stdin).is_none() {
+                break;
+            }
+            points += 1;
+            judge(&format!("killed at {call} {k} of {words:?}"));
+        }
+    }
+    restore(sandbox, &before);
+    points
+}
+
+/// A killed writer leaves nothing but what a crash explains.
+#[track_caller]
+fn explained(sandbox: &Sandbox, point: &str) {
+    if sandbox.journal_path("s").exists() {
+        let ran = sandbox.run(["verify", "s", "--with-tree"]);
+        assert!([0, 13].contains(&ran.code()), "{point}: {}", ran.all());
+    }
+}
+
+#[track_caller]
+fn sound(sandbox: &Sandbox, point: &str) {
+    let ran = sandbox.run(["verify", "s", "--with-tree"]);
+    // A settled turn whose agent has not written its file is behind, and that is all.
+    let unwritten = ran.code() == 13 && ran.stdout.contains("branch-behind") && branch_is_the_agents(sandbox);
+    assert!(ran.code() == 0 || unwritten, "{point}: {}", ran.all());
+    let tree = sandbox.path("chat.jsonl");
+    if tree.exists() {
+        demand_single_entries(sandbox, point);
+    }
+}
+
+fn branch_is_the_agents(sandbox: &Sandbox) -> bool {
+    let records = sandbox.journal("s");
+    let kinds: Vec<String> = records.iter().map(|record| text(&record["kind"])).collect();
+    records[1]["tree"]["mode"] == "branch"
+        && kinds.contains(&"settled".to_owned())
+        && !kinds.contains(&"recovered".to_owned())
+}
+
+#[track_caller]
+fn demand_single_entries(sandbox: &Sandbox, point: &str) {
+    let entries = sandbox.tree("chat.jsonl");
+    let ids: Vec<String> = entries.iter().map(|entry| text(&entry["id"])).collect();
+    let distinct: HashSet<&String> = ids.iter().collect();
+    assert_eq!(distinct.len(), ids.len(), "{point}: an id twice: {ids:?}");
+    let results: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| Some(entry["message"]["toolCallId"].as_str()?.to_owned()))
+        .collect();
+    let distinct: HashSet<&String> = results.iter().collect();
+    assert_eq!(distinct.len(), results.len(), "{point}: a result twice");
+}
+
+fn policy(sandbox: &Sandbox) {
+    sandbox.policy(json!([
+        {"tool": "look", "replay": "safe"},
+        {"tool": "put", "replay": "keyed"},
+        {"tool": "charge", "replay": "never", "unknown": "hold"},
+        {"tool": "deploy", "replay": "never", "approval": "required"},
+    ]));
+}
+
+/// A turn with a call for each row that can be had without other processes, whose owner died.
+fn crashed(sandbox: &Sandbox, mode: &str) -> u64 {
+    policy(sandbox);
+    sandbox.write("chat.jsonl", small_tree());
+    let owner = Owner::start();
+    let ticket = sandbox.admit(
+        &owner,
+        "s",
+        &["--turn", "t1", "--tree", "chat.jsonl", "--tree-mode", mode, "--delivery", "k"],
+    );
+    let none = json!({});
+    let seq = sandbox.announce(
+        &ticket,
+        &[
+            ("done", "bash", none.clone()),
+            ("maybe", "bash", none.clone()),
+            ("again", "look", none.clone()),
+            ("keyed", "put", none.clone()),
+            ("held", "charge", none.clone()),
+            ("later", "bash", none.clone()),
+            ("asked", "deploy", none.clone()),
+        ],
+    );
+    for position in 0..5 {
+        sandbox.step(&ticket, ["claim", &format!("{seq}.{position}")]).ok();
+    }
+    sandbox.step_in(&ticket, ["result", &format!("{seq}.0"), "-"], "it is done").ok();
+    owner.die();
+    seq
+}
+
+fn decisions(status: &Value) -> Vec<(String, String)> {
+    let decided = status["decisions"].as_array().unwrap();
+    decided.iter().map(|decided| (text(&decided["ref"]), text(&decided["decision"]))).collect()
+}
+
+/// What entries say, without ids and times.
+fn said(entries: &[Value]) -> Vec<String> {
+    let what = |entry: &Value| {
+        let message = &entry["message"];
+        format!("{} {} {} {}", entry["type"], message["role"], message["toolCallId"], entry["customType"])
+    };
+    entries.iter().map(what).collect()
+}
+
+fn kill_recover(mode: &str) {
+    if !can_kill() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    crashed(&sandbox, mode);
+    let before = sandbox.everything();
+    let owner = Owner::start();
+    let other = Owner::start();
+    let (pid, other) = (owner.pid().to_string(), other.pid().to_string());
+    let whole = sandbox.run(["recover", "s", "--owner-pid", &pid, "--json"]).ok().json();
+    let whole_tree = said(&sandbox.tree("chat.jsonl"));
+    let expected: Vec<&str> = vec!["redeliver", "interrupt", "rerun", "rerun", "hold", "run", "ask"];
+    assert_eq!(decisions(&whole).into_iter().map(|(_, decision)| decision).collect::<Vec<_>>(), expected);
+    let records = sandbox.journal("s").len();
+    restore(&sandbox, &before);
+    let words = ["recover", "s", "--owner-pid", &pid, "--json"];
+    let points = at_each_point(&sandbox, &words, "", |point| {
+        explained(&sandbox, point);
+        let (journal, tree) =
+            (sandbox.journal_bytes("s"), std::fs::read(sandbox.path("chat.jsonl")).unwrap());
+        let after_kill = sandbox.everything();
+        let began = sandbox.kinds_so_far("s").iter().filter(|kind| *kind == "attempt").count() > 1;
+        let again = sandbox.run(words);
+        assert_eq!(again.code(), 0, "{point}: {}", again.all());
+        let again = again.json();
+        assert_eq!(decisions(&again), decisions(&whole), "{point}: other decisions");
+        assert_eq!(again["ticket"], "s:t1:2", "{point}");
+        assert_eq!(again["next"], whole["next"], "{point}");
+        assert!(sandbox.journal_bytes("s").starts_with(&journal), "{point}: a record was changed");
+        let now = std::fs::read(sandbox.path("chat.jsonl")).unwrap();
+        assert!(now.starts_with(&tree), "{point}: an entry was changed");
+        assert_eq!(said(&sandbox.tree("chat.jsonl")), whole_tree, "{point}: other entries");
+        let grown = sandbox.journal("s").len();
+        assert!(grown <= records + usize::from(began), "{point}: {grown} records for {records}");
+        sound(&sandbox, point);
+        // And once more: nothing is left to do.
+        let done = sandbox.everything();
+        sandbox.run(words).ok();
+        assert!(sandbox.everything() == done, "{point}: written twice");
+        // Somebody else goes on with it, the first one being gone.
+        restore(&sandbox, &after_kill);
+        let forced = ["recover", "s", "--owner-pid", &other, "--force", "--why", "the other one hangs"];
+        let ran = sandbox.run(forced);
+        assert_eq!(ran.code(), 0, "{point}: {}", ran.all());
+        let took = ran.line();
+        let number = if began { "s:t1:3" } else { "s:t1:2" };
+        assert_eq!(took, number, "{point}: the next number where the old one may live");
+        assert_eq!(
+            said(&sandbox.tree("chat.jsonl"))[..whole_tree.len()],
+            whole_tree,
+            "{point}: other entries"
+        );
+        sound(&sandbox, point);
+    });
+    assert!(points >= 8, "only {points} points");
+}
+
+trait SoFar {
+    fn kinds_so_far(&self, session: &str) -> Vec<String>;
+}
+
+impl SoFar for Sandbox {
+    /// Kinds of the records that have their newline.
+    fn kinds_so_far(&self, session: &str) -> Vec<String> {
+        let bytes = self.journal_bytes(session);
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        lines(&bytes[..end]).iter().map(|record| text(&record["kind"])).collect()
+    }
+}
+
+#[test]
+fn recover_in_branch_mode() {
+    kill_recover("branch");
+}
+
+#[test]
+fn recover_in_append_mode() {
+    kill_recover("append");
+}
+
+#[test]
+fn recover_of_a_torn_tail_and_of_a_torn_tree() {
+    if !can_kill() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    crashed(&sandbox, "branch");
+    let mut journal = sandbox.journal_bytes("s");
+    journal.extend(b"{\"seq\":99,\"at\":\"2026");
+    std::fs::write(sandbox.journal_path("s"), &journal).unwrap();
+    let mut tree = std::fs::read(sandbox.path("chat.jsonl")).unwrap();
+    tree.extend(b"{\"type\":\"message\",\"id\":\"tor");
+    std::fs::write(sandbox.path("chat.jsonl"), &tree).unwrap();
+    let owner = Owner::start();
+    let pid = owner.pid().to_string();
+    let words = ["recover", "s", "--owner-pid", &pid];
+    let points = at_each_point(&sandbox, &words, "", |point| {
+        sandbox.run(words).ok();
+        let records = sandbox.journal("s");
+        let repaired: Vec<&Value> = records.iter().filter(|record| record["kind"] == "repaired").collect();
+        // Killed between the cut and the record, the cut stands alone; its bytes are kept all the same.
+        assert!(repaired.len() <= 1, "{point}");
+        let kept: Vec<_> = std::fs::read_dir(sandbox.root().join("quarantine"))
+            .unwrap()
+            .map(|item| std::fs::read(item.unwrap().path()).unwrap())
+            .collect();
+        assert_eq!(kept, [b"{\"seq\":99,\"at\":\"2026".to_vec()], "{point}");
+        let now = std::fs::read(sandbox.path("chat.jsonl")).unwrap();
+        assert!(now.starts_with(&[&tree[..], b"\n"].concat()), "{point}: glued to a torn line");
+        let ran = sandbox.run(["verify", "s", "--with-tree"]);
+        assert_eq!(ran.code(), 0, "{point}: {}", ran.all());
+    });
+    assert!(points >= 12, "only {points} points");
+}
+
+fn kill_admit(sandbox: &Sandbox, extra: &[&str]) {
+    let mut words =
+        vec!["admit", "s", "--turn", "t1", "--delivery", "k", "--text", "Hello", "--owner-pid", "none"];
+    words.extend(extra);
+    let resumed: Vec<&str> = words.iter().copied().chain(["--resume"]).collect();
+    let earlier = sandbox.journal_path("s").exists().then(|| sandbox.journal("s").len()).unwrap_or(0);
+    let points = at_each_point(sandbox, &words, "", |point| {
+        explained(sandbox, point);
+        let after_kill = sandbox.everything();
+        let again = sandbox.run(&words);
+        assert!([0, 10].contains(&again.code()), "{point}: {}", again.all());
+        let check = || {
+            let kinds = sandbox.kinds("s")[earlier..].to_vec();
+            let admitted = kinds.iter().filter(|kind| *kind == "admitted").count();
+            assert_eq!(admitted, 1, "{point}: {kinds:?}");
+            assert!(kinds.contains(&"attempt".to_owned()), "{point}: {kinds:?}");
+        };
+        check();
+        // Killed with the turn admitted but no ticket told: --resume gives one.
+        restore(sandbox, &after_kill);
+        let ran = sandbox.run(&resumed);
+        assert_eq!(ran.code(), 0, "{point}: {}", ran.all());
+        let ticket = ran.line();
+        check();
+        sandbox.step(&ticket, ["heartbeat"]).ok();
+        sound(sandbox, point);
+        if extra.contains(&"--tree") {
+            let tree = sandbox.tree("chat.jsonl");
+            let users = tree.iter().filter(|entry| entry["message"].to_string().contains("Hello")).count();
+            assert!(users == 1, "{point}: the input stands {users} times");
+        }
+    });
+    assert!(points >= 3, "only {points} points");
+}
+
+#[test]
+fn admit_to_a_new_session() {
+    if can_kill() {
+        kill_admit(&Sandbox::new(), &[]);
+    }
+}
+
+#[test]
+fn admit_to_a_session_that_is_there() {
+    if can_kill() {
+        let sandbox = Sandbox::new();
+        let owner = Owner::start();
+        let ticket = sandbox.admit(&owner, "s", &[]);
+        sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+        sandbox.step(&ticket, ["settle"]).ok();
+        kill_admit(&sandbox, &[]);
+    }
+}
+
+#[test]
+fn admit_with_a_tree_that_is_appended_to() {
+    if can_kill() {
+        let sandbox = Sandbox::new();
+        sandbox.write("chat.jsonl", small_tree());
+        kill_admit(&sandbox, &["--tree", "chat.jsonl", "--tree-mode", "append"]);
+    }
+}
+
+#[test]
+fn admit_with_a_tree_that_is_made() {
+    if can_kill() {
+        let header = header().to_string();
+        kill_admit(
+            &Sandbox::new(),
+            &["--tree", "chat.jsonl", "--tree-mode", "append", "--tree-header", &header],
+        );
+    }
+}
+
+/// What the same step says behind one that stands.
+#[derive(Clone, Copy)]
+enum Again {
+    /// Its receipt.
+    Repeats,
+    /// 7: its caller would act next.
+    Gates,
+}
+
+/// Kills a step at each point and demands that the same step then stands once.
+fn kill_step(sandbox: &Sandbox, words: &[&str], stdin: &str, kind: &str, at_most: usize, how: Again) {
+    let count = |kinds: Vec<String>| kinds.iter().filter(|found| *found == kind).count();
+    let earlier = count(sandbox.kinds("s"));
+    let slow = std::env::var_os("TURNKEEP_SLOW").is_some();
+    let calls = if slow { syscalls() } else { vec!["write", "fdatasync", "fsync"] };
+    let points = at_points(sandbox, &calls, words, stdin, |point| {
+        explained(sandbox, point);
+        let again = sandbox.cmd(words).stdin(stdin).go();
+        let allowed: &[i32] = match how {
+            Again::Repeats => &[0],
+            Again::Gates => &[0, 7],
+        };
+        assert!(allowed.contains(&again.code()), "{point}: {}", again.all());
+        let found = count(sandbox.kinds("s")) - earlier;
+        assert!((1..=at_most).contains(&found), "{point}: {found} records of {kind}");
+        sound(sandbox, point);
+    });
+    assert!(points >= 3, "only {points} points of {words:?}");
+    sandbox.cmd(words).stdin(stdin).go().ok();
+    sound(sandbox, "the end");
+}
+
+fn kill_steps(mode: &str) {
+    if !can_kill() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    policy(&sandbox);
+    sandbox.write("chat.jsonl", small_tree());
+    let owner = Owner::start();
+    let tree = ["--turn", "t1", "--delivery", "k", "--tree", "chat.jsonl", "--tree-mode", mode];
+    let ticket = sandbox.admit(&owner, "s", &tree);
+    let step = |words: &[&'static str]| -> Vec<String> {
+        ["step", "--ticket", &ticket]
+            .iter()
+            .map(|word| (*word).to_owned())
+            .chain(words.iter().map(|word| (*word).to_owned()))
+            .collect()
+    };
+    let kill = |words: &[&'static str], stdin: &str, kind: &str, at_most: usize| {
+        let gates = ["claim", "dispatch"].contains(&words[0]) || words == ["deliver", "--begin"];
+        let how = if gates { Again::Gates } else { Again::Repeats };
+        let words = step(words);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        kill_step(&sandbox, &words, stdin, kind, at_most, how);
+    };
+    let calls = [
+        ("a", "bash", json!({})),
+        ("b", "bash", json!({})),
+        ("c", "charge", json!({})),
+        ("d", "deploy", json!({})),
+        ("e", "deploy", json!({"n": 2})),
+        ("f", "remote", json!({})),
+        ("g", "bash", json!({"n": 7})),
+    ];
+    kill(&["message", "-"], &assistant("", &calls).to_string(), "message", 1);
+    kill(&["claim", "a"], "", "claimed", 1);
+    kill(&["result", "a", "-"], "done", "result", 1);
+    kill(&["result", "b", "--not-run"], "", "not_run", 1);
+    kill(&["approve", "d", "--by", "alice"], "", "approval", 1);
+    kill(&["deny", "e", "--by", "alice", "--reason", "no"], "", "not_run", 1);
+    kill(&["dispatch", "f", "--to", "farm"], "", "dispatched", 1);
+    kill(&["dispatch", "f", "--to", "farm", "--receipt", "job 7"], "", "dispatched", 2);
+    kill(&["result", "f", "-"], "done remotely", "result", 1);
+    kill(&["note", "-"], "a remark", "note", 2);
+    kill(&["heartbeat"], "", "heartbeat", 2);
+    kill(&["steer", "--text", "And hurry", "--delivery", "k2"], "", "steered", 1);
+    kill(&["claim", "d"], "", "claimed", 1);
+    kill(&["result", "d", "-"], "deployed", "result", 1);
+    kill(&["claim", "c", "--link", "{\"id\":7}"], "", "claimed", 1);
+    kill(&["result", "c", "-", "--error"], "refused", "result", 1);
+    kill(&["claim", "g"], "", "claimed", 1);
+    let reconcile =
+        ["reconcile", "g", "--outcome", "applied", "--by", "bob", "--force", "--why", "seen", "-"];
+    kill(&reconcile, "it happened", "reconciled", 1);
+    kill(&["message", "-"], &assistant("All done.", &[]).to_string(), "message", 1);
+    kill(&["settle"], "", "settled", 1);
+    kill(&["deliver", "--begin"], "", "delivery", 1);
+    kill(&["deliver", "--not-sent", "--by", "bob"], "", "delivery", 2);
+    kill(&["deliver", "--begin"], "", "delivery", 2);
+    kill(&["deliver", "--receipt", "r1"], "", "delivery", 2);
+}
+
+#[test]
+fn every_step_in_branch_mode() {
+    kill_steps("branch");
+}
+
+#[test]
+fn every_step_in_append_mode() {
+    kill_steps("append");
+}
+
+#[test]
+fn cancel_and_waive() {
+    if !can_kill() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
+    sandbox.step_in(&ticket, ["message", "-"], assistant("Hm.", &[]).to_string()).ok();
+    kill_step(
+        &sandbox,
+        &["step", "cancel", "--session", "s", "--by", "alice"],
+        "",
+        "cancelled",
+        1,
+        Again::Repeats,
+    );
+    kill_step(&sandbox, &["step", "--ticket", &ticket, "settle"], "", "settled", 1, Again::Repeats);
+    let sandbox = Sandbox::new();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
+    sandbox.step_in(&ticket, ["message", "-"], assistant("Hm.", &[]).to_string()).ok();
+    sandbox.step(&ticket, ["settle"]).ok();
+    let waive = ["step", "--ticket", &ticket, "deliver", "--waive", "--why", "nobody waits", "--by", "alice"];
+    kill_step(&sandbox, &waive, "", "delivery", 1, Again::Repeats);
+}
+
+/// Kills `turnkeep` and not what it started; the effect is a line in a file.
+fn effects(sandbox: &Sandbox) -> usize {
+    std::fs::read_to_string(sandbox.path("effects")).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn a_run_has_its_effect_at_most_once() {
+    if !can_kill() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
+    let call = format!("{}.0", sandbox.announce(&ticket, &[("a", "bash", json!({}))]));
+    let tool = sandbox.script("tool.sh", "echo effect >>effects; echo output");
+    let words = ["step", "--ticket", &ticket, "run", &call, "--", tool.to_str().unwrap()];
+    let other = Owner::start();
+    let mut ends = HashSet::new();
+    at_points(&sandbox, &["fdatasync", "clone3", "wait4", "close", "poll"], &words, "", |point| {
+        // Whatever became of the tool, it is not started behind a claim that stands.
+        until("the tool's end", || !runs(tool.to_str().unwrap()));
+        let again = sandbox.run(words);
+        ends.insert(again.code());
+        let kinds = sandbox.kinds("s");
+        match again.code() {
+            0 | 10 => assert_eq!(kinds.iter().filter(|kind| *kind == "result").count(), 1, "{point}"),
+            7 => assert!(!kinds.contains(&"result".to_owned()), "{point}"),
+            other => panic!("{point}: exit {other}: {}", again.all()),
+        }
+        assert!(effects(&sandbox) <= 1, "{point}: {} effects", effects(&sandbox));
+        let pid = other.pid().to_string();
+        let forced = ["recover", "s", "--owner-pid", &pid, "--force", "--why", "test", "--json"];
+        let status = sandbox.run(forced).ok().json();
+        let expected = if again.code() != 7 { "redeliver" } else { "interrupt" };
+        assert_eq!(status["decisions"][0]["decision"], expected, "{point}");
+        sound(&sandbox, point);
+    });
+    assert_eq!(ends, HashSet::from([0, 7, 10]), "each end was seen");
+}
+
+fn runs(program: &str) -> bool {
+    let found = |pid: std::fs::DirEntry| {
+        let line = std::fs::read(pid.path().join("cmdline")).unwrap_or_default();
+        let own = line.split(|byte| *byte == 0).take(2).any(|word| word == program.as_bytes());
+        own.then_some(())
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(|pid| found(pid.ok()?)).next().is_some()
+}
+
+#[test]
+fn a_reply_is_published_at_most_once() {
+    if !can_kill() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
+    sandbox.step_in(&ticket, ["message", "-"], assistant("Hello.", &[]).to_string()).ok();
+    sandbox.step(&ticket, ["settle"]).ok();
+    let post = sandbox.script("post.sh", "cat >/dev/null; echo effect >>effects; echo receipt-1");
+    let words = ["step", "--ticket", &ticket, "deliver", "--", post.to_str().unwrap()];
+    let mut ends = HashSet::new();
+    at_points(&sandbox, &["fdatasync", "clone3", "wait4", "close"], &words, "", |point| {
+        until("the publisher's end", || !runs(post.to_str().unwrap()));
+        let again = sandbox.run(words);
+        ends.insert(again.code());
+        assert!([0, 7, 10].contains(&again.code()), "{point}: {}", again.all());
+        assert!(effects(&sandbox) <= 1, "{point}: {} effects", effects(&sandbox));
+        if again.code() == 7 {
+            // Only a person can tell, and says so once.
+            let by_person = ["step", "deliver", "--session", "s:t1", "--receipt", "seen", "--by", "bob"];
+            sandbox.run(by_person.into_iter().chain(["--force", "--why", "seen"])).ok();
+        }
+        assert_eq!(sandbox.last("s")["state"], "sent", "{point}");
+        sound(&sandbox, point);
+    });
+    assert!(ends.contains(&7) && ends.len() > 1, "{ends:?}");
+}
+
+#[test]
+fn a_journal_replaced_under_the_lock_is_noticed_before_anything_is_acknowledged() {
+    if !can_kill() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
+    let path = sandbox.journal_path("s");
+    let before = sandbox.journal_bytes("s");
+    for k in 1..=2 {
+        // Stopped with the lock: before its sync of what it found (1), or of what it wrote (2).
+        let inject = format!("inject=fdatasync:signal=STOP:when={k}");
+        let words = [
+            "-f",
+            "-q",
+            "-o",
+            "log",
+            "-e",
+            "trace=fdatasync",
+            "-e",
+            &inject,
+            BIN,
+            "step",
+            "--ticket",
+            &ticket,
+            "heartbeat",
+        ];
+        let tracer = sandbox.program("strace", words).start();
+        let mut stopped = 0;
+        until("the stop", || {
+            let path = format!("/proc/{0}/task/{0}/children", tracer.pid());
+            let child = std::fs::read_to_string(path).unwrap_or_default();
+            let Ok(child) = child.trim().parse() else { return false };
+            stopped = child;
+            std::fs::read_to_string(sandbox.path("log")).unwrap_or_default().contains("stopped by SIGSTOP")
+        });
+        let (copy, aside) = (sandbox.path("copy"), sandbox.path("aside"));
+        std::fs::write(&copy, &before).unwrap();
+        std::fs::rename(&path, &aside).unwrap();
+        std::fs::rename(&copy, &path).unwrap();
+        signal(stopped, "CONT");
+        let ran = tracer.wait();
+        assert_eq!(ran.code(), 9, "{}", ran.all());
+        assert!(ran.stdout.is_empty(), "nothing is acknowledged");
+        assert!(ran.stderr.contains("was replaced"), "{}", ran.stderr);
+        assert_eq!(string(sandbox.journal_bytes("s")), string(before.clone()));
+        std::fs::remove_file(sandbox.path("log")).unwrap();
+    }
+    sandbox.step(&ticket, ["heartbeat"]).ok();
+}
