@@ -60,7 +60,7 @@ pub enum Trouble {
     },
 }
 
-/// Plans the branch of a turn.
+/// Plans the branch of a turn, where its newest recovery put it.
 pub fn plan(
     session: &str,
     turn: &Turn,
@@ -68,9 +68,25 @@ pub fn plan(
     tree: &Tree,
     extent: Extent,
 ) -> Result<Plan, Trouble> {
+    let tip = recovered_onto(turn, history);
+    plan_onto(session, turn, history, tree, extent, tip.as_deref())
+}
+
+/// Plans the branch of a turn behind what the agent wrote of it itself, up to the entry `tip`; without a tip from
+/// the admission leaf on.
+pub fn plan_onto(
+    session: &str,
+    turn: &Turn,
+    history: &History,
+    tree: &Tree,
+    extent: Extent,
+    tip: Option<&str>,
+) -> Result<Plan, Trouble> {
     let script = Script::of(turn, history, extent);
-    let from = turn.tree.as_ref().and_then(|tree| tree.leaf.clone());
-    let found = Found::on(session, turn, history, tree, &script, extent)?;
+    let admitted = turn.tree.as_ref().and_then(|tree| tree.leaf.clone());
+    let from = tip.map(str::to_owned).or(admitted);
+    let live = tip.map_or_else(HashSet::new, |tip| standing_above(turn, tree, &script, tip));
+    let found = Found::on(session, turn, history, tree, &script, extent)?.with_live(live);
     let mut plan = Plan {
         from: from.clone(),
         write: Vec::new(),
@@ -91,12 +107,59 @@ pub fn plan(
         plan.entries += 1;
         parent = Some(form.id.clone());
         plan.leaf.clone_from(&parent);
-        plan.head = newest(plan.head.take(), &form.mark);
+        plan.head = Some(newest(plan.head.take(), &form.mark));
     }
     if extent == Extent::Recover {
         end_with_marker(&mut plan, session, turn, tree);
     }
     Ok(plan)
+}
+
+/// The end of the live branch, if the file holds exactly the beginning of the committed turn below the admission
+/// leaf, in the agent's own entries and without anything else: then only what is missing needs to be written there.
+pub fn live_tip(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
+    let script = Script::of(turn, history, Extent::Steps);
+    let later = behind_admission(turn, tree);
+    let leaf = turn.tree.as_ref().and_then(|tree| tree.leaf.as_deref());
+    let mut tip = leaf.map(|leaf| tree.find(leaf)).unwrap_or_default();
+    let mut parts = script.parts.iter();
+    for index in &later {
+        let continues = tree.parent(*index) == tip;
+        let part = parts.next().filter(|part| continues && part.stands_at(tree, *index))?;
+        // A line of ours begins a branch of ours, which is gone on with.
+        let entry = tree.entries.get(*index)?;
+        if part.forms.iter().any(|form| form.id == *entry.id) {
+            return None;
+        }
+        tip = Some(*index);
+    }
+    later.last().and_then(|last| tree.entries.get(*last)).map(|entry| entry.id.to_string())
+}
+
+/// The entry that the newest recovery with a branch went on from, where that is not the admission leaf.
+fn recovered_onto(turn: &Turn, history: &History) -> Option<String> {
+    let recovered = match &history.get(last_branch(turn, history)?)?.kind {
+        Kind::Recovered(recovered) => recovered.branch.as_ref()?,
+        _ => return None,
+    };
+    let admitted = turn.tree.as_ref().and_then(|tree| tree.leaf.as_ref());
+    recovered.from.clone().filter(|from| Some(from) != admitted)
+}
+
+/// The parts that stand, in the agent's own entries, from admission up to `tip`; by the id of their first form.
+fn standing_above(turn: &Turn, tree: &Tree, script: &Script, tip: &str) -> HashSet<String> {
+    let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
+    let path = tree.find(tip).map(|tip| tree.path(tip).entries).unwrap_or_default();
+    let mut later =
+        path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
+    let mut standing = HashSet::new();
+    let mut parts = script.parts.iter();
+    while let (Some(index), Some(part)) = (later.next(), parts.next()) {
+        if part.stands_at(tree, index) {
+            standing.extend(part.forms.first().map(|form| form.id.clone()));
+        }
+    }
+    standing
 }
 
 /// Whether the file holds everything that the turn committed, in whatever form.
@@ -143,8 +206,7 @@ pub fn ours(session: &str, turn: &Turn, history: &History, tree: &Tree) -> HashS
         forms.map(|form| form.id.clone()).filter(|id| tree.find(id).is_some()).collect();
     ids.extend(
         markers(session, turn, tree)
-            .map(|(index, _)| tree.entries.get(index).map(|e| e.id.to_string()))
-            .flatten(),
+            .filter_map(|(index, _)| tree.entries.get(index).map(|e| e.id.to_string())),
     );
     ids
 }
@@ -248,10 +310,16 @@ impl Part {
         match &self.shape {
             Shape::Message(_) => true,
             // Before the model speaks, a user's entry is journaled and becomes the form of the input.
-            Shape::User(_) => turn.has_model_message(),
-            Shape::Result(_) => self.told_by_message,
+            Shape::User(_) => turn.settled.is_some() || turn.has_model_message(),
+            Shape::Result(_) => turn.settled.is_some() || self.told_by_message,
             Shape::Entry => false,
         }
+    }
+
+    /// Whether an entry is this part, in whatever form.
+    fn stands_at(&self, tree: &Tree, index: usize) -> bool {
+        let known = tree.entries.get(index).is_some_and(|entry| self.ids().any(|id| *id == *entry.id));
+        known || self.says_the_same(tree, index)
     }
 
     fn says_the_same(&self, tree: &Tree, index: usize) -> bool {
@@ -319,7 +387,8 @@ impl Script {
 
     fn ids(&self, found: &Found) -> Ids {
         let mut mapped = HashMap::new();
-        for part in &self.parts {
+        // What stands on the live branch keeps the agent's own id.
+        for part in self.parts.iter().filter(|part| !found.is_live(part)) {
             let Some(form) = found.form_of(part).or(part.forms.first()) else { continue };
             for id in &part.agent_ids {
                 mapped.insert(id.clone(), form.id.clone());
@@ -670,6 +739,8 @@ struct Found {
     present: HashMap<String, usize>,
     /// Results that the agent itself put behind the branch, by its own ids.
     own: HashSet<String>,
+    /// Parts that stand on the live branch, by the id of their first form.
+    live: HashSet<String>,
     count: u64,
     tail: Option<String>,
     head: Option<Mark>,
@@ -684,13 +755,12 @@ impl Found {
         script: &Script,
         extent: Extent,
     ) -> Result<Self, Trouble> {
-        let mut found =
-            Self { present: HashMap::new(), own: HashSet::new(), count: 0, tail: None, head: None };
+        let mut found = Self::default();
         let mut last = None;
         for form in script.parts.iter().flat_map(|part| &part.forms) {
             if let Some(index) = tree.find(&form.id) {
                 found.present.insert(form.id.clone(), index);
-                found.head = newest(found.head.take(), &form.mark);
+                found.head = Some(newest(found.head.take(), &form.mark));
                 last = last.max(Some(index));
             }
         }
@@ -718,12 +788,23 @@ impl Found {
         Ok(found)
     }
 
-    /// Goes on to results that the agent itself put behind the branch, which starts no second one of them.
+    fn with_live(mut self, live: HashSet<String>) -> Self {
+        self.live = live;
+        self
+    }
+
+    fn is_live(&self, part: &Part) -> bool {
+        part.forms.first().is_some_and(|form| self.live.contains(&form.id))
+    }
+
+    /// Takes in results that the agent itself put behind entries of ours, so that none is written a second time.
     fn continued(&mut self, tree: &Tree, script: &Script, last: usize) -> usize {
+        let ours: HashSet<usize> = self.present.values().copied().collect();
         let mut tail = last;
         for part in script.parts.iter().filter(|part| part.answered.is_some()) {
             for (id, index) in part.agent_ids.iter().filter_map(|id| Some((id, tree.find(id)?))) {
-                if index > last && !self.has(part) && tree.path(index).entries.contains(&last) {
+                let behind_ours = || tree.path(index).entries.iter().any(|above| ours.contains(above));
+                if !self.has(part) && behind_ours() {
                     self.own.insert(id.clone());
                     tail = tail.max(index);
                 }
@@ -747,7 +828,9 @@ impl Found {
     }
 
     fn has(&self, part: &Part) -> bool {
-        self.form_of(part).is_some() || part.agent_ids.iter().any(|id| self.own.contains(id))
+        self.form_of(part).is_some()
+            || self.is_live(part)
+            || part.agent_ids.iter().any(|id| self.own.contains(id))
     }
 
     fn form_of<'p>(&self, part: &'p Part) -> Option<&'p Form> {
@@ -829,11 +912,8 @@ pub fn content_of(result: &Outcome) -> Raw {
     Raw::text(&text)
 }
 
-fn newest(head: Option<Mark>, mark: &Mark) -> Option<Mark> {
-    match head {
-        Some(head) if head.seq >= mark.seq => Some(head),
-        _ => Some(mark.clone()),
-    }
+fn newest(head: Option<Mark>, mark: &Mark) -> Mark {
+    head.filter(|head| head.seq >= mark.seq).unwrap_or_else(|| mark.clone())
 }
 
 fn is_model(fact: &Fact) -> bool {
@@ -861,3 +941,6 @@ pub fn extent_of(mode: TreeMode) -> Extent {
         TreeMode::Branch => Extent::Late,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -116,7 +116,7 @@ impl Draft {
 
     /// The seq that the next record gets.
     pub fn next_seq(&self) -> u64 {
-        self.session.head.seq + 1
+        self.session.next_seq()
     }
 
     /// Offset behind the last drafted line.

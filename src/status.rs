@@ -4,7 +4,9 @@
 
 use crate::draft::History;
 use crate::json::Raw;
-use crate::record::{At, CallRef, Decided, DeliveryState, Kind, Replay, TurnId, UnknownRule};
+use crate::record::{
+    ApprovalDecision, At, CallRef, Decided, DeliveryState, Kind, Replay, TurnId, UnknownRule,
+};
 use crate::turn::decide::{self, Holder, Now};
 use crate::turn::next::{self, Asker, BranchState};
 use crate::turn::{AnswerKind, Call, Session, Turn};
@@ -331,7 +333,9 @@ fn call_now(turn: &Turn, call: &Call, now: &Now<'_>) -> CallNow {
         replay_stored: call.replay,
         replay_now: ruling.now,
         unknown: call.unknown,
-        approval: call.approved.as_ref().map(|word| word.decision.word()).or(required.then_some("required")),
+        approval: decide::standing_approval(call, now)
+            .map(ApprovalDecision::word)
+            .or(required.then_some("required")),
         key: call.key.clone(),
         attempt,
         claimed_at: at,

@@ -271,7 +271,7 @@ impl Kit {
             decision: *decision,
             why: "-".to_owned(),
             replay_stored: self.at_ref(*r#ref).map_or(Replay::Never, |call| call.replay),
-            replay_now: Replay::Never,
+            replay_now: self.at_ref(*r#ref).map_or(Replay::Never, |call| call.replay),
         });
         let (turn, attempt) = (self.turn.clone(), self.number());
         Recovered { turn, attempt, decisions: decisions.collect(), branch: None }
@@ -556,6 +556,7 @@ pub(crate) fn asked_by(pid: u64) -> Request {
         lease_ms: None,
         force: None,
         calls: CloseCalls::No,
+        onto: recovery::Onto::Admission,
         unpark: None,
         tree_path: None,
     }

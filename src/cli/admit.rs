@@ -8,10 +8,11 @@ use super::context::{Context, WithCmd, fresh_id, json_option, milliseconds, read
 use super::desk::{self, Desk, Repeated};
 use super::error::{Exit, Failure};
 use super::recover::{self, Recovery};
-use crate::journal::Journal;
+use crate::draft::Draft;
+use crate::journal::{Journal, JournalError};
 use crate::json::{Raw, View};
 use crate::record::{
-    Admitted, AdmittedTree, Attempt, Cause, Entry, Hash, Kind, Owner, Steered, TreeMode, TurnId,
+    Admitted, AdmittedTree, Attempt, Cause, Entry, Hash, Kind, Opened, Owner, Steered, TreeMode, TurnId,
 };
 use crate::tree::{self, Leaf, Tree, Writable};
 use crate::treefile;
@@ -29,12 +30,19 @@ pub fn run(context: &Context, args: AdmitArgs) -> Result<Exit, Failure> {
     let wanted = args.turn.as_deref().map(str::parse::<TurnId>).transpose();
     let wanted = wanted.map_err(|why| Failure::usage("bad_turn_id", why))?;
     check_key(args.delivery.as_deref())?;
-    let tree = args.tree.as_deref().map(|path| AdmissionTree::read(context, path, &args)).transpose()?;
+    let turn = match &wanted {
+        Some(turn) => turn.clone(),
+        None => fresh_id().parse().map_err(|why| Failure::new(Exit::Unexpected, "unexpected", why))?,
+    };
     context.arm()?;
+    let mut admission =
+        Admission { context, args: &args, owner, with_cmd, input, meta, wanted, turn, tree: None };
+    if !context.root.journal(&args.session)?.exists() {
+        admission.check_fresh()?;
+    }
     let signal = || context.signal();
     let journal = Journal::open_or_create(context.setting(&signal), &args.session)?;
     let desk = Desk::new(context, journal);
-    let admission = Admission { context, args: &args, owner, with_cmd, input, meta, wanted, tree };
     match admission.decide(desk)? {
         Came::Fresh { turn, ticket } => admission.hand_over(&turn, &ticket),
         Came::Resume(turn) => recover::recover(context, &Recovery::resuming(&args, turn)),
@@ -92,25 +100,59 @@ struct Admission<'a> {
     input: Raw,
     meta: Option<Raw>,
     wanted: Option<TurnId>,
+    /// The id of the turn if it becomes a new one.
+    turn: TurnId,
+    /// The session file, once it was looked at.
     tree: Option<AdmissionTree>,
 }
 
 impl Admission<'_> {
-    fn decide(&self, mut desk: Desk<'_>) -> Result<Came, Failure> {
+    /// Refuses what can be refused before there is a journal.
+    fn check_fresh(&mut self) -> Result<(), Failure> {
+        self.look_at_tree()?;
+        let opened = Opened {
+            format: crate::record::FORMAT.to_owned(),
+            session: self.args.session.clone(),
+            id: fresh_id(),
+        };
+        let line_bytes_max = self.context.setting(&|| None).line_bytes_max;
+        let mut draft = Draft::genesis(opened, self.context.at(), line_bytes_max)?;
+        for kind in self.first_records() {
+            draft.push(kind)?;
+        }
+        match self.context.signal() {
+            Some(signal) => Err(JournalError::Signal { signal }.into()),
+            None => self.check_parent(),
+        }
+    }
+
+    fn look_at_tree(&mut self) -> Result<(), Failure> {
+        if let (Some(path), None) = (&self.args.tree, &self.tree) {
+            self.tree = Some(AdmissionTree::read(self.context, path, self.args)?);
+        }
+        Ok(())
+    }
+
+    fn check_parent(&self) -> Result<(), Failure> {
+        self.context.check_parent(&self.args.owner, self.with_cmd, self.owner.as_ref())
+    }
+
+    fn first_records(&self) -> Vec<Kind> {
+        let mut kinds = vec![self.admitted().into(), self.attempt(&self.turn).into()];
+        kinds.extend(self.header_entry().map(Kind::from));
+        kinds
+    }
+
+    fn decide(&mut self, mut desk: Desk<'_>) -> Result<Came, Failure> {
         if let Some(turn) = self.known(&mut desk)? {
             return self.again(desk, &turn);
         }
         if let Some(open) = desk.journal.session().and_then(Session::open).map(|turn| turn.id.clone()) {
             return self.busy(desk, &open);
         }
-        let turn = match &self.wanted {
-            Some(turn) => turn.clone(),
-            None => fresh_id().parse().map_err(|why| Failure::new(Exit::Unexpected, "unexpected", why))?,
-        };
-        let mut kinds = vec![self.admitted(&turn).into(), self.attempt(&turn).into()];
-        kinds.extend(self.header_entry(&turn).map(Kind::from));
-        self.context.check_parent(&self.args.owner, self.with_cmd, self.owner.as_ref())?;
-        self.begin(desk, &turn, kinds)
+        self.look_at_tree()?;
+        self.check_parent()?;
+        self.begin(desk, &self.turn, self.first_records())
     }
 
     /// The turn that was admitted before under the same key or id; other input under it is a conflict.
@@ -165,8 +207,11 @@ impl Admission<'_> {
     fn again(&self, mut desk: Desk<'_>, id: &TurnId) -> Result<Came, Failure> {
         if desk.turn(id).is_some_and(|turn| turn.attempts.is_empty()) {
             // It was killed between its two records, so nobody ever had a ticket.
-            self.context.check_parent(&self.args.owner, self.with_cmd, self.owner.as_ref())?;
-            let kinds = vec![self.attempt(id).into()];
+            self.check_parent()?;
+            let header = self.args.tree_header.as_deref().map(header).transpose()?;
+            let entry = |entry| Entry { turn: id.clone(), attempt: 1, entry, calls: None };
+            let mut kinds = vec![self.attempt(id).into()];
+            kinds.extend(header.map(|header| Kind::from(entry(header))));
             return self.begin(desk, id, kinds);
         }
         if self.args.resume && desk.turn(id).is_some() {
@@ -257,9 +302,9 @@ impl Admission<'_> {
         }
     }
 
-    fn admitted(&self, turn: &TurnId) -> Admitted {
+    fn admitted(&self) -> Admitted {
         Admitted {
-            turn: turn.clone(),
+            turn: self.turn.clone(),
             delivery: self.args.delivery.clone(),
             input: self.input.clone(),
             input_sha256: digest(&self.input),
@@ -280,9 +325,9 @@ impl Admission<'_> {
         }
     }
 
-    fn header_entry(&self, turn: &TurnId) -> Option<Entry> {
+    fn header_entry(&self) -> Option<Entry> {
         let header = self.tree.as_ref()?.header.clone()?;
-        Some(Entry { turn: turn.clone(), attempt: 1, entry: header, calls: None })
+        Some(Entry { turn: self.turn.clone(), attempt: 1, entry: header, calls: None })
     }
 }
 

@@ -372,7 +372,8 @@ impl From<Refusal> for Failure {
         match error {
             Refusal::OwnerAlive { ref owner, .. } => {
                 let pid = owner.as_ref().map(|owner| owner.pid);
-                Self::new(Exit::Busy, "owner_alive", &error)
+                let who = owner.as_ref().map(|owner| format!(" (pid {}: {})", owner.pid, owner.cmd));
+                Self::new(Exit::Busy, "owner_alive", format!("{error}{}", who.unwrap_or_default()))
                     .with("pid", &pid)
                     .hint("wait for it or end it; `--force --why TEXT` takes the turn over all the same")
             }

@@ -12,8 +12,9 @@ use super::desk::{self, Desk};
 use super::error::{Exit, Failure};
 use super::select;
 use crate::branch::{self, Extent};
+use crate::journal::{Journal, Prepared};
 use crate::json::Raw;
-use crate::record::{Decision, Kind, Owner, TurnId, Unparked};
+use crate::record::{Decision, Kind, Owner, Repaired, TurnId, Unparked};
 use crate::recovery::{self, CloseCalls, Plan, Request, Surroundings, Verdict};
 use crate::status::{self, Status};
 use crate::tree::Tree;
@@ -33,8 +34,10 @@ pub struct Recovery<'a> {
     owner: &'a OwnerArgs,
     cmd: &'a [OsString],
     force: Option<String>,
+    salvage: Option<String>,
     unpark: Option<(String, String)>,
     calls: CloseCalls,
+    onto: recovery::Onto,
     wait_result: Duration,
     tree_file: Option<PathBuf>,
     mode: Mode,
@@ -56,8 +59,10 @@ impl<'a> Recovery<'a> {
             owner: &args.owner,
             cmd: &args.cmd,
             force: None,
+            salvage: None,
             unpark: None,
             calls: CloseCalls::No,
+            onto: recovery::Onto::Admission,
             wait_result: Duration::ZERO,
             tree_file: None,
             mode: Mode::Carry,
@@ -65,15 +70,9 @@ impl<'a> Recovery<'a> {
     }
 
     fn asked(context: &Context, args: &'a RecoverArgs) -> Result<Self, Failure> {
-        if args.salvage {
-            return Err(Failure::usage("not_yet", "--salvage is not there yet"));
-        }
         if args.r#match.is_some() {
             // The parser lets it pass where a session is named, too.
             return Err(Failure::usage("match_of_one", "--match goes with --all"));
-        }
-        if args.onto == Onto::Live {
-            return Err(Failure::usage("not_yet", "--onto live is not there yet"));
         }
         let tree_file = args.tree_file.as_deref().map(std::path::absolute).transpose();
         let tree_file =
@@ -91,8 +90,13 @@ impl<'a> Recovery<'a> {
             owner: &args.owner,
             cmd: &args.cmd,
             force: args.force.then(why),
+            salvage: args.salvage.then(why),
             unpark: args.unpark.then(|| (args.by.clone().unwrap_or_default(), why())),
             calls: if args.close_calls { CloseCalls::Yes } else { CloseCalls::No },
+            onto: match args.onto {
+                Onto::Admission => recovery::Onto::Admission,
+                Onto::Live => recovery::Onto::Live,
+            },
             wait_result: Duration::from_secs_f64(args.wait_result.unwrap_or(0.0)),
             tree_file,
             mode: if args.dry_run { Mode::Show } else { Mode::Carry },
@@ -117,10 +121,17 @@ pub fn recover(context: &Context, recovery: &Recovery<'_>) -> Result<Exit, Failu
     let signal = || context.signal();
     let deadline = Instant::now() + recovery.wait_result;
     loop {
-        let journal = context.open(&recovery.session, &signal)?;
+        let mut journal = match &recovery.salvage {
+            None => context.open(&recovery.session, &signal)?,
+            Some(_) => Journal::open_to_salvage(context.setting(&signal), &recovery.session)?,
+        };
+        let salvaged = match &recovery.salvage {
+            None => Vec::new(),
+            Some(why) => journal.salvage(why)?,
+        };
         let mut desk = Desk::new(context, journal);
         desk.tree_file.clone_from(&recovery.tree_file);
-        let mut run = Run { context, recovery, owner: owner.clone(), with_cmd, desk };
+        let mut run = Run { context, recovery, owner: owner.clone(), with_cmd, desk, salvaged };
         if Instant::now() < deadline && run.awaits_result() && context.signal().is_none() {
             // The lock is given back, so that the result can be recorded.
             drop(run);
@@ -137,13 +148,15 @@ struct Run<'a, 'r> {
     owner: Option<Owner>,
     with_cmd: WithCmd,
     desk: Desk<'a>,
+    /// Acknowledgements of damage, still to be written.
+    salvaged: Vec<Repaired>,
 }
 
 impl Run<'_, '_> {
     fn recover(&mut self) -> Result<Exit, Failure> {
         let Some(id) = self.turn()? else { return self.nothing() };
         let tree = self.tree(&id)?;
-        let prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
+        let prepared = self.prepare()?;
         let context = self.context;
         let look = |owner: &Owner| -> Sighting { context.look(owner) };
         let request = Request {
@@ -151,6 +164,7 @@ impl Run<'_, '_> {
             lease_ms: self.recovery.owner.lease.map(milliseconds),
             force: self.recovery.force.clone(),
             calls: self.recovery.calls,
+            onto: self.recovery.onto,
             unpark: self.recovery.unpark.clone(),
             tree_path: self.recovery.tree_file.as_deref().map(|path| path.to_string_lossy().into_owned()),
         };
@@ -173,6 +187,19 @@ impl Run<'_, '_> {
             Mode::Show => self.show(&id, &plan),
             Mode::Carry => self.carry_out(&id, prepared, plan, tree.as_ref()),
         }
+    }
+
+    /// A draft that begins with the acknowledgements of damage.
+    fn prepare(&mut self) -> Result<Prepared, Failure> {
+        let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
+        for repaired in std::mem::take(&mut self.salvaged) {
+            self.context.out.note(&format!(
+                "acknowledged as damaged: {} bytes from byte {}; nothing was removed",
+                repaired.bytes, repaired.offset
+            ));
+            prepared.draft.push(repaired)?;
+        }
+        Ok(prepared)
     }
 
     /// The turn to recover; `None` where nothing is unclosed.
@@ -234,6 +261,15 @@ impl Run<'_, '_> {
     fn nothing(&mut self) -> Result<Exit, Failure> {
         if self.recovery.unpark.is_some() {
             return Err(Failure::conflict("not_parked", "no turn is parked"));
+        }
+        if !self.salvaged.is_empty() {
+            let mut prepared = self.prepare()?;
+            if self.recovery.mode == Mode::Show {
+                self.print(&records(&prepared.draft.bytes), &[])?;
+                return Ok(Exit::AlreadyDone);
+            }
+            // A person's act: it stands, whatever follows.
+            self.desk.journal.write(&mut prepared)?;
         }
         let loaded = self.desk.journal.load_all(Retain::All)?;
         let wanted = self.recovery.turn.as_ref();

@@ -70,8 +70,9 @@ pub fn free_turn<'a>(session: &'a Session, now: &Now<'_>) -> Option<&'a Turn> {
 /// The call that a word on the command line names: a ref, `ENTRYID.POS`, or the provider's id where exactly one
 /// live call has it.
 pub fn call<'a>(turn: &'a Turn, word: &str) -> Result<&'a Call, Failure> {
-    if let Ok(found) = word.parse::<CallRef>() {
-        return turn.call(found).ok_or_else(|| unknown(turn, word));
+    // Pi's entry ids are eight hex digits: now and then all of them are decimal, and `ENTRYID.POS` looks like a ref.
+    if let Some(call) = word.parse::<CallRef>().ok().and_then(|found| turn.call(found)) {
+        return Ok(call);
     }
     if let Some((entry, position)) = word.rsplit_once('.')
         && let Some(position) = crate::record::decimal(position)

@@ -234,15 +234,17 @@ fn is_tree(context: &Context, path: &Path) -> bool {
         if line.starts_with(br#"{"seq":"#) {
             Some(false)
         } else {
-            (line.starts_with(br#"{"type":"#) || is_header(line)).then_some(true)
+            // Pi puts the type first, and a line may be cut; other writers have other orders.
+            (line.starts_with(br#"{"type":"#) || has_type(line)).then_some(true)
         }
     });
     told.unwrap_or(false)
 }
 
-fn is_header(line: &[u8]) -> bool {
+/// Every line of a session file has a type, and no record of a journal has one.
+fn has_type(line: &[u8]) -> bool {
     let object = std::str::from_utf8(line).ok().and_then(|text| crate::json::View::of(text).object());
-    object.is_some_and(|object| object.string("type").as_deref() == Some("session"))
+    object.is_some_and(|object| object.string("type").is_some())
 }
 
 fn expected_head(args: &VerifyArgs, targets: &[Target]) -> Result<Option<Head>, Failure> {

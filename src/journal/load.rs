@@ -5,10 +5,11 @@
 
 use crate::chain::{self, Fault};
 use crate::draft::History;
-use crate::record::{Kind, Record, TurnId};
+use crate::record::{Hash, Kind, Record, Repaired, TurnId};
 use crate::scan::{self, Expected, Tail, TailFault};
 use crate::storage::StoredFile;
 use crate::turn::{Illegal, Retain, Session};
+use sha2::{Digest, Sha256};
 use std::io;
 
 /// How much of a journal is read.
@@ -77,7 +78,78 @@ pub enum Flaw {
     NoGenesis,
 }
 
-/// Reads a journal.
+/// A damaged range: whole lines with their newlines, or the place of a break in the chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub bytes: u64,
+}
+
+impl Range {
+    /// The ranges that damage comes to, in order.
+    pub fn of(damage: &[Damage]) -> Vec<Self> {
+        let mut ranges: Vec<Self> = Vec::new();
+        for damage in damage {
+            let bytes = match &damage.flaw {
+                Flaw::Chain { .. } => 0,
+                // The newline that the line lacks is written before anything else.
+                Flaw::Tail(_) => damage.bytes + 1,
+                Flaw::Line(_) | Flaw::Illegal(_) | Flaw::NoGenesis => damage.bytes,
+            };
+            match ranges.last_mut() {
+                Some(last) if damage.offset <= last.end() => {
+                    last.bytes = last.bytes.max(damage.offset + bytes - last.offset);
+                }
+                _ => ranges.push(Self { offset: damage.offset, bytes }),
+            }
+        }
+        ranges
+    }
+
+    /// Offset of the byte behind it.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.bytes)
+    }
+
+    /// Whether acknowledging this range acknowledges the damage.
+    pub fn covers(&self, damage: &Damage) -> bool {
+        match &damage.flaw {
+            // The record behind lost lines may have any later seq and any prev.
+            Flaw::Chain { expected, found } => found >= expected && self.end() == damage.offset,
+            Flaw::Line(_) | Flaw::Tail(_) | Flaw::Illegal(_) | Flaw::NoGenesis => {
+                self.offset <= damage.offset && damage.offset + damage.bytes <= self.end()
+            }
+        }
+    }
+}
+
+/// The range that a `repaired` acknowledges, if its bytes are still the same.
+pub fn acknowledged(file: &dyn StoredFile, repaired: &Repaired, behind: u64) -> io::Result<Option<Range>> {
+    let range = Range { offset: repaired.offset, bytes: repaired.bytes };
+    if repaired.saved_as.is_some() || range.end() > behind {
+        return Ok(None);
+    }
+    let same = digest_range(file, &range)? == repaired.sha256;
+    Ok(same.then_some(range))
+}
+
+/// Digest of a range of a file, in bounded memory.
+pub fn digest_range(file: &dyn StoredFile, range: &Range) -> io::Result<Hash> {
+    const CHUNK: u64 = 256 * 1024;
+    let mut hasher = Sha256::new();
+    let mut at = range.offset;
+    while at < range.end() {
+        let to = range.end().min(at + CHUNK);
+        hasher.update(read_range(file, at, to)?);
+        at = to;
+    }
+    let hex = crate::json::hex(&hasher.finalize());
+    hex.parse().map_err(io::Error::other)
+}
+
+/// Reads a journal. Damage that a person acknowledged is passed over.
 pub fn load(file: &dyn StoredFile, reach: Reach) -> io::Result<Loaded> {
     if reach == Reach::Base
         && let Some(from) = newest_base(file)?
@@ -175,14 +247,32 @@ impl Reader {
                 lines = Lines::new(file, from);
             }
         }
+        let damage = self.unacknowledged(file)?;
         Ok(Loaded {
             session: self.follower.session,
             history: self.history,
             tail,
             end: self.follower.end,
-            damage: self.follower.damage,
+            damage,
             other_format: self.follower.other_format,
         })
+    }
+}
+
+impl Reader {
+    /// The damage that no `repaired` behind it acknowledges.
+    fn unacknowledged(&mut self, file: &dyn StoredFile) -> io::Result<Vec<Damage>> {
+        let mut damage = std::mem::take(&mut self.follower.damage);
+        if damage.is_empty() {
+            return Ok(damage);
+        }
+        for (offset, record) in self.history.iter() {
+            let Kind::Repaired(repaired) = &record.kind else { continue };
+            if let Some(range) = acknowledged(file, repaired, offset)? {
+                damage.retain(|damage| !range.covers(damage));
+            }
+        }
+        Ok(damage)
     }
 }
 
@@ -204,6 +294,8 @@ pub struct Follower {
     pub end: u64,
     retain: Retain,
     expected: Expected,
+    /// Behind a line that is no record: what goes on as if that line were not there.
+    unbroken: Option<Expected>,
 }
 
 impl Follower {
@@ -217,6 +309,7 @@ impl Follower {
             end: 0,
             retain,
             expected: Expected::genesis(),
+            unbroken: None,
         }
     }
 
@@ -236,8 +329,14 @@ impl Follower {
             }
             Err(fault) => {
                 self.note(offset, size, fault.into(), Some(bytes));
-                // One line, one record: the one behind it is judged by that, and its `prev` cannot be.
-                self.expected = Expected { seq: self.expected.seq.saturating_add(1), prev: None };
+                // The line stands for a record, and then `prev` of the one behind it cannot be judged; or it was put
+                // there, and the chain goes on around it.
+                let lost = Expected { seq: self.expected.seq.saturating_add(1), prev: None };
+                let before = std::mem::replace(&mut self.expected, lost);
+                self.unbroken = self.unbroken.take().or(Some(before).filter(|before| before.prev.is_some()));
+                if let Some(session) = &mut self.session {
+                    session.pass_damage();
+                }
                 None
             }
         }
@@ -246,7 +345,12 @@ impl Follower {
     /// Takes the bytes behind the last newline.
     pub fn take_tail(&mut self, offset: u64, bytes: &[u8]) -> Tail {
         self.end = offset;
-        let tail = scan::tail(bytes, offset, &self.expected);
+        let tail = match (scan::tail(bytes, offset, &self.expected), &self.unbroken) {
+            (Tail::Damaged { fault: TailFault::Chain, .. }, Some(unbroken)) => {
+                scan::tail(bytes, offset, unbroken)
+            }
+            (tail, _) => tail,
+        };
         match &tail {
             Tail::NoNewline { record, offset, end, .. } => {
                 self.line += 1;
@@ -257,6 +361,10 @@ impl Follower {
                 self.line += 1;
                 let (offset, size, flaw) = (*offset, *bytes, fault.clone().into());
                 self.note(offset, size, flaw, None);
+                self.end = offset + size;
+                if let Some(session) = &mut self.session {
+                    session.pass_damage();
+                }
             }
             Tail::Clean | Tail::Torn { .. } => {}
         }
@@ -275,7 +383,8 @@ impl Follower {
         if self.expected.seq == u64::MAX {
             self.expected.seq = record.seq;
         }
-        let fits = self.expected.fits(record);
+        let unbroken = self.unbroken.take();
+        let fits = self.expected.fits(record) || unbroken.is_some_and(|unbroken| unbroken.fits(record));
         let first = self.line == 1;
         if !fits && !first {
             let flaw = Flaw::Chain { expected: self.expected.seq, found: record.seq };

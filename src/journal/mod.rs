@@ -6,7 +6,7 @@
 
 pub mod load;
 
-pub use load::{Damage, Flaw, Loaded, Reach};
+pub use load::{Damage, Flaw, Loaded, Range, Reach};
 
 use crate::draft::{Draft, DraftError, History};
 use crate::lock::{self, Clock, LockError, Locked};
@@ -14,7 +14,7 @@ use crate::paths::{self, PathError, Root};
 use crate::record::{At, FORMAT, Kind, Opened, Repaired};
 use crate::scan::Tail;
 use crate::storage::{self, Storage, StoredFile};
-use crate::turn::{Mark, Session};
+use crate::turn::{Mark, Retain, Session};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -127,6 +127,15 @@ pub struct Journal<'s> {
     tail: Tail,
     end: u64,
     health: Health,
+    /// Damage that nobody acknowledged yet.
+    damaged: Vec<Range>,
+}
+
+/// What to do about damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnDamage {
+    Refuse,
+    Keep,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +165,36 @@ struct Repair {
 impl<'s> Journal<'s> {
     /// Opens the journal of a session that exists. What it holds is durable when this returns.
     pub fn open(setting: Setting<'s>, id: &str) -> Result<Self, JournalError> {
+        Self::open_with(setting, id, OnDamage::Refuse)
+    }
+
+    /// The same for a journal that may be damaged: the whole of it is read, and its damaged ranges are kept for
+    /// [`Journal::salvage`], without which nothing may be written. A damaged genesis is refused all the same.
+    pub fn open_to_salvage(setting: Setting<'s>, id: &str) -> Result<Self, JournalError> {
+        Self::open_with(setting, id, OnDamage::Keep)
+    }
+
+    /// The damaged ranges as records that acknowledge them, to be drafted before anything else.
+    pub fn salvage(&mut self, why: &str) -> Result<Vec<Repaired>, JournalError> {
+        let acknowledge = |range: &Range| -> Result<Repaired, JournalError> {
+            // The newline that an unended line lacks is written first.
+            let held = self.locked.file().len().map_err(|source| cannot("read", &self.path, source))?;
+            let mut bytes =
+                storage::read_exact_range(self.locked.file(), range.offset, range.end().min(held))
+                    .map_err(|source| cannot("read", &self.path, source))?;
+            bytes.resize(usize::try_from(range.bytes).unwrap_or(usize::MAX), b'\n');
+            Ok(Repaired {
+                offset: range.offset,
+                bytes: range.bytes,
+                sha256: crate::chain::digest(&bytes),
+                saved_as: None,
+                why: why.to_owned(),
+            })
+        };
+        std::mem::take(&mut self.damaged).iter().map(acknowledge).collect()
+    }
+
+    fn open_with(setting: Setting<'s>, id: &str, on_damage: OnDamage) -> Result<Self, JournalError> {
         setting.root.refuse_links(setting.storage)?;
         let path = setting.root.journal(id)?;
         let mut locked = lock::lock_exclusive(setting.storage, &path, setting.wait, setting.clock).map_err(
@@ -167,10 +206,18 @@ impl<'s> Journal<'s> {
                 (source, _) => source.into(),
             },
         )?;
-        let loaded =
-            load::load(locked.file(), Reach::Base).map_err(|source| cannot("read", &path, source))?;
+        let reach = match on_damage {
+            OnDamage::Refuse => Reach::Base,
+            OnDamage::Keep => Reach::All(Retain::Unclosed),
+        };
+        let mut loaded = load::load(locked.file(), reach).map_err(|source| cannot("read", &path, source))?;
+        let mut damaged = Vec::new();
+        if on_damage == OnDamage::Keep && loaded.session.is_some() {
+            damaged = Range::of(&std::mem::take(&mut loaded.damage));
+        }
         refuse_unsound(&path, id, &loaded)?;
         let journal = Self {
+            damaged,
             setting,
             id: id.to_owned(),
             path,
@@ -231,7 +278,8 @@ impl<'s> Journal<'s> {
     /// A torn tail brings its `repaired`. Nothing is written yet.
     pub fn prepare(&mut self, at: At, fresh_id: &str) -> Result<Prepared, JournalError> {
         let repair = self.repair()?;
-        let lead: &[u8] = if matches!(self.tail, Tail::NoNewline { .. }) { b"\n" } else { b"" };
+        let unended = matches!(self.tail, Tail::NoNewline { .. } | Tail::Damaged { .. });
+        let lead: &[u8] = if unended { b"\n" } else { b"" };
         let line_bytes_max = self.setting.line_bytes_max;
         let mut draft = match &self.session {
             Some(session) => {

@@ -10,7 +10,7 @@ use crate::draft::{Draft, DraftError};
 use crate::json::Raw;
 use crate::message::{self, Format, Meaning, Role};
 use crate::policy::Policy;
-use crate::record::{CallIntent, CallRef, Entry, TurnId};
+use crate::record::{Attempt, CallIntent, CallRef, Cause, Entry, TurnId, Unparked};
 use crate::tree::{Parent, Tree};
 use crate::turn::{Session, Turn, What};
 use std::collections::HashSet;
@@ -34,7 +34,11 @@ pub fn adopt(draft: &Draft, id: &TurnId, tree: &Tree, policy: &Policy) -> Adopti
     let mut known = journaled(turn);
     known.extend(branch::ours(&draft.session.id, turn, &draft.history, tree));
     let mut adoption = Adoption::default();
-    if turn.settled.is_none() {
+    if turn.settled.is_some() {
+        // Nothing is journaled any more, but what the agent wrote is still its own.
+        let echoes = branch::echoes(turn, &draft.history, tree);
+        known.extend(echoes.iter().filter_map(|index| tree.entries.get(*index)).map(|e| e.id.to_string()));
+    } else {
         walk(&mut adoption, draft, turn, tree, policy, &mut known);
     }
     report_foreign(&mut adoption, turn, tree, &known);
@@ -54,6 +58,20 @@ pub(super) fn journal(
         draft.push(not_run)?;
     }
     Ok(())
+}
+
+/// A draft that entries can be tried on: the turn is unparked there and has an attempt.
+pub(super) fn trial_of(draft: &Draft, turn: &Turn) -> Result<Draft, DraftError> {
+    let mut trial = draft.clone();
+    if turn.parked.is_some() {
+        let (why, by) = ("a trial".to_owned(), "turnkeep".to_owned());
+        trial.push(Unparked { turn: turn.id.clone(), why, by })?;
+    }
+    if turn.current().is_none() {
+        let (turn, attempt, cause) = (turn.id.clone(), 1, Cause::Recover);
+        trial.push(Attempt { turn, attempt, cause, why: None, owner: None, lease_ms: None })?;
+    }
+    Ok(trial)
 }
 
 /// The `entry` record for an entry of the agent's, with its calls and the policy for them.
@@ -126,7 +144,7 @@ fn walk(
 ) {
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
     let echoes = branch::echoes(turn, &draft.history, tree);
-    let mut trial = draft.clone();
+    let Ok(mut trial) = trial_of(draft, turn) else { return };
     let mut tip = tree.entries.iter().rposition(|entry| known.contains(&*entry.id));
     loop {
         let children = match tip {

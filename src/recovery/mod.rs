@@ -31,10 +31,21 @@ pub struct Request {
     pub force: Option<String>,
     /// `--close-calls`.
     pub calls: CloseCalls,
+    /// `--onto`.
+    pub onto: Onto,
     /// `--unpark`: who and why.
     pub unpark: Option<(String, String)>,
     /// Where the session file was moved to; `None` is where it was.
     pub tree_path: Option<String>,
+}
+
+/// Where the branch of a recovery begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Onto {
+    /// At the entry that the turn was admitted on, or where a recovery before put it.
+    Admission,
+    /// Behind what the file holds of the turn, where that is exactly its beginning; else as [`Onto::Admission`].
+    Live,
 }
 
 /// Whether the agent can run calls that a recovery lets run.
@@ -276,7 +287,9 @@ impl Planner<'_> {
         }
         let cause = if may_live { Cause::Takeover } else { Cause::Recover };
         // An unfinished recover is gone on with, but under the next number where the old one may still act.
-        let number = current.number + u64::from(!current.unfinished() || may_live);
+        // Behind lost records that may have been attempts too.
+        let lost = turn.lost_numbers;
+        let number = current.number + lost + u64::from(!current.unfinished() || may_live || lost > 0);
         Ok(Beginning::Attempt { number, cause })
     }
 
@@ -317,7 +330,7 @@ impl Planner<'_> {
         if adoption.entries.is_empty() || self.turn().settled.is_some() {
             return Ok(next::waits(self.turn(), &self.around.now));
         }
-        let mut trial = self.plan.draft.clone();
+        let mut trial = adopt::trial_of(&self.plan.draft, self.turn())?;
         for entry in &adoption.entries {
             adopt::journal(&mut trial, &self.id, entry, self.around.now.policy)?;
         }
@@ -523,7 +536,14 @@ impl Planner<'_> {
         let Some(tree) = self.tree() else { return Ok(()) };
         let (session, history) = (self.session(), &self.plan.draft.history);
         let header = needs_header(tree).then(|| header_for(self.turn(), history));
-        let branch = branch::plan(&session.id, self.turn(), history, tree, extent)?;
+        let live = match self.request.onto {
+            Onto::Live if extent == Extent::Recover => branch::live_tip(self.turn(), history, tree),
+            Onto::Live | Onto::Admission => None,
+        };
+        let branch = match live {
+            Some(tip) => branch::plan_onto(&session.id, self.turn(), history, tree, extent, Some(&tip))?,
+            None => branch::plan(&session.id, self.turn(), history, tree, extent)?,
+        };
         self.plan.branch = Some(branch);
         self.plan.header = header;
         Ok(())
@@ -637,3 +657,6 @@ fn decided(call: &Call, ruling: Ruling) -> Decided {
 pub fn replay_now(call: &Call, now: &Now<'_>) -> Replay {
     now.rule_of(call).replay
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,11 +55,30 @@ impl Session {
             return Err(illegal(Rule::Base)(why));
         }
         self.transition(record, offset).map_err(illegal(Rule::Transition))?;
+        self.count_gap(record);
         self.head = mark(record, offset);
         if !self.complete && self.read_from.is_none() {
             self.read_from = Some(offset);
         }
         Ok(())
+    }
+
+    /// Attempts that were lost have numbers too: the next one goes on behind them.
+    fn count_gap(&mut self, record: &Record) {
+        self.seqs_passed = 0;
+        let read_before = self.complete || self.read_from.is_some();
+        let gap = record.seq.saturating_sub(self.head.seq + 1);
+        if gap == 0 || !read_before {
+            return;
+        }
+        for turn in self.turns.iter_mut().filter(|turn| !turn.is_closed()) {
+            turn.lost_numbers += gap;
+        }
+    }
+
+    /// The seq that the next record gets: behind one for each line that was lost.
+    pub fn next_seq(&self) -> u64 {
+        self.head.seq + 1 + self.seqs_passed
     }
 
     /// A base before the first record that was read, or behind records that were lost, may be right.
@@ -83,11 +102,17 @@ impl Session {
     }
 
     /// A damaged range stands behind the newest record: what follows it may presuppose records that are lost.
-    pub fn lose_records(&mut self) {
+    pub fn pass_damage(&mut self) {
         self.lost += 1;
+        self.seqs_passed += 1;
         for turn in self.turns.iter_mut().filter(|turn| !turn.is_closed()) {
             turn.lost_records = true;
         }
+    }
+
+    /// There is damage that nobody acknowledged: for whoever only looks, all that it may have touched is uncertain.
+    pub fn lose_records(&mut self) {
+        self.acknowledge_loss(u64::MAX);
     }
 
     /// A person acknowledged damage at `offset`: a lost record may have been anything.
@@ -190,6 +215,7 @@ impl Session {
             newest: mark,
             stragglers: Vec::new(),
             lost_records: false,
+            lost_numbers: 0,
         });
         Ok(())
     }
@@ -380,6 +406,7 @@ impl Turn {
         let newest = self.current_number();
         match kind {
             Kind::Attempt(_) => return Ok(()),
+            _ if newest == 0 => return Err("no attempt began yet".into()),
             // Results and evidence may come from older attempts; each has its own rule.
             Kind::Outcome(_)
             | Kind::Straggler(_)
@@ -415,6 +442,7 @@ impl Turn {
         ensure(begun.cause != Cause::Admit || newest == 0, || {
             "only the first attempt can have the cause admit".into()
         })?;
+        self.lost_numbers = 0;
         let before = if again { self.attempts.pop() } else { None };
         self.attempts.push(Attempt {
             number: begun.attempt,
@@ -948,3 +976,6 @@ fn new_call(r#ref: CallRef, intent: &CallIntent, args: Raw, source: Source, entr
         lost: false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,11 +99,11 @@ pub fn lease_until(attempt: &Attempt) -> At {
 pub fn rule(turn: &Turn, call: &Call, now: &Now<'_>) -> Ruling {
     let current = now.rule_of(call);
     let stored = stored_replay(turn, call, now);
-    let (decision, why) = decide(turn, call, now, &current, stored);
+    let (decision, why) = decide(turn, call, now, current, stored);
     Ruling { decision, why, stored, now: current.replay }
 }
 
-fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Replay) -> (Decision, String) {
+fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Replay) -> (Decision, String) {
     // 1
     if call.answer.is_some() {
         return (Decision::Redeliver, "its answer is stored".into());
@@ -131,7 +131,7 @@ fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Repla
 }
 
 /// Rows 5 to 10.
-fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Replay) -> (Decision, String) {
+fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Replay) -> (Decision, String) {
     let since = match &call.claim {
         Some(claim) => format!("claimed by attempt {} at {}, no result", claim.attempt, claim.mark.at),
         None => "a record that was lost may have claimed it".to_owned(),
@@ -163,7 +163,7 @@ fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Repl
 }
 
 /// Rows 11 to 14.
-fn unclaimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule) -> (Decision, String) {
+fn unclaimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule) -> (Decision, String) {
     if turn.cancelled.is_some() {
         return (Decision::NotRun, "never claimed; the turn was cancelled".into());
     }
@@ -185,15 +185,21 @@ enum Word {
     Denied,
 }
 
-fn approval(call: &Call, now: &Now<'_>, current: &Rule) -> Word {
-    match &call.approved {
-        Some(word) if word.decision == ApprovalDecision::Denied => return Word::Denied,
-        Some(word) if word.expires.as_ref().is_none_or(|expires| now.at.micros() < expires.micros()) => {
-            return Word::Given;
-        }
-        _ => {}
+fn approval(call: &Call, now: &Now<'_>, current: Rule) -> Word {
+    match standing_approval(call, now) {
+        Some(ApprovalDecision::Denied) => Word::Denied,
+        Some(ApprovalDecision::Granted) => Word::Given,
+        None if call.approval.is_some() || current.approval.is_some() => Word::Missing,
+        None => Word::NotNeeded,
     }
-    if call.approval.is_some() || current.approval.is_some() { Word::Missing } else { Word::NotNeeded }
+}
+
+/// What a person said about the call, as far as it still stands: a word for a time runs out.
+pub fn standing_approval(call: &Call, now: &Now<'_>) -> Option<ApprovalDecision> {
+    let word = call.approved.as_ref()?;
+    let over = |expires: &At| now.at.micros() >= expires.micros();
+    let run_out = word.decision == ApprovalDecision::Granted && word.expires.as_ref().is_some_and(over);
+    (!run_out).then_some(word.decision)
 }
 
 /// A call that others were nested in counts as never, unless each nested call that was claimed is safe: a rerun

@@ -68,6 +68,8 @@ pub struct Session {
     keys: HashMap<String, TurnId>,
     closed_attempts: HashMap<TurnId, u64>,
     lost: u64,
+    /// Lines behind the head that are no records: each may have had a number.
+    seqs_passed: u64,
 }
 
 /// One turn.
@@ -111,6 +113,8 @@ pub struct Turn {
     pub stragglers: Vec<(Option<CallRef>, Mark)>,
     /// Whether a damaged range that was acknowledged may have held records of it.
     pub lost_records: bool,
+    /// How many records were lost since its newest attempt: each may have been an attempt.
+    pub lost_numbers: u64,
 }
 
 /// One attempt.
@@ -401,6 +405,7 @@ impl Session {
             keys: HashMap::new(),
             closed_attempts: HashMap::new(),
             lost: 0,
+            seqs_passed: 0,
         }
     }
 

@@ -16,7 +16,7 @@ pub use around::{Place, root};
 pub use code::{Code, Severity};
 
 use crate::chain::Fault;
-use crate::journal::{Damage, Flaw, Setting};
+use crate::journal::{Flaw, Range, Setting, load};
 use crate::lock;
 use crate::paths;
 use crate::record::{FORMAT, Hash, Repaired, TurnId, decimal};
@@ -326,24 +326,6 @@ fn told(report: &Report) -> String {
     report.head.as_ref().map_or_else(|| "no record".to_owned(), |head| format!("record {head}"))
 }
 
-/// A range that somebody acknowledged, and whose bytes are still those.
-struct Acknowledgement {
-    offset: u64,
-    end: u64,
-}
-
-impl Acknowledgement {
-    /// Whole lines; or the place in front of a record whose chain is broken.
-    fn covers(&self, damage: &Damage) -> bool {
-        match &damage.flaw {
-            Flaw::Chain { expected, found } => found >= expected && self.end == damage.offset,
-            Flaw::Line(_) | Flaw::Tail(_) | Flaw::Illegal(_) | Flaw::NoGenesis => {
-                self.offset <= damage.offset && damage.offset + damage.bytes <= self.end
-            }
-        }
-    }
-}
-
 /// Checks what `repaired` records say: bytes in quarantine, and ranges that were acknowledged as damaged.
 fn check_repairs(
     setting: Setting<'_>,
@@ -351,15 +333,12 @@ fn check_repairs(
     place: Place<'_>,
     passed: &Passed,
     report: &mut Report,
-) -> Vec<Acknowledgement> {
+) -> Vec<Range> {
     let mut acknowledged = Vec::new();
     for (line, offset, repaired) in &passed.repaired {
         let Some(saved_as) = &repaired.saved_as else {
-            let end = repaired.offset.saturating_add(repaired.bytes);
-            let same = end <= *offset
-                && digest_range(file, repaired.offset, end).is_ok_and(|digest| digest == repaired.sha256);
-            if same {
-                acknowledged.push(Acknowledgement { offset: repaired.offset, end });
+            if let Ok(Some(range)) = load::acknowledged(file, repaired, *offset) {
+                acknowledged.push(range);
             } else {
                 let message = format!(
                     "the {} bytes from byte {}, which this record acknowledges, are not those any more",
@@ -439,7 +418,7 @@ fn digest_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Hash> {
     Ok(crate::json::hex(&hasher.finalize()).parse().expect("hex of a digest"))
 }
 
-fn damage(passed: &Passed, repairs: &[Acknowledgement], acknowledged: Acknowledged, report: &mut Report) {
+fn damage(passed: &Passed, repairs: &[Range], acknowledged: Acknowledged, report: &mut Report) {
     for damage in &passed.damage {
         let code = code_of(&damage.flaw);
         let mut finding =

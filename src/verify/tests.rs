@@ -396,7 +396,7 @@ fn salvaged(sha_of: &[u8]) -> Vec<u8> {
 fn acknowledged_damage_is_a_warning_unless_strict() {
     let world = World::new();
     let bytes = salvaged(b"");
-    let notes = [Code::OpenTurn, Code::OwnerGone];
+    let notes = [Code::OpenTurn, Code::Parked, Code::OwnerGone];
     let told = |first: &[Code]| [first, &notes].concat();
     let acknowledged = [Code::AcknowledgedDamage];
     is(&world.journal(&bytes, &plain()), "sound", &told(&acknowledged));

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use turnkeep::cli::error::Exit;
-use turnkeep::record::Kind;
+use turnkeep::policy::Policy;
+use turnkeep::record::{Kind, Replay};
 use turnkeep::verify::Code;
 
 const BEGIN: &str = "<!-- generated: TURNKEEP_UPDATE_DOCS=1 cargo test --test it docs -->\n";
@@ -78,6 +79,21 @@ fn the_format_lists_every_kind() {
     let rows = text.split("| kind |").nth(1).expect("the table of kinds").lines().skip(2);
     let kinds: Vec<&str> = rows.map_while(|row| row.strip_prefix("| `")?.split('`').next()).collect();
     assert_eq!(kinds, Kind::WORDS);
+}
+
+#[test]
+fn the_policies_in_the_documents_are_policies() {
+    let (_, text) = document("cli.md");
+    let shown = text.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a policy");
+    let policy = Policy::parse(shown.as_bytes(), "docs/cli.md").expect("a policy");
+    assert_eq!(policy.classify("memory", r#"{"action":"search"}"#).replay, Replay::Safe);
+    assert_eq!(policy.classify("memory", "{}").replay, Replay::Never);
+    assert_eq!((policy.classify("read", "{}").replay, policy.attempts_max()), (Replay::Never, 5));
+    for example in ["policy", "quickstart", "script"] {
+        let name = format!("examples/{example}/policy.json");
+        let (_, text) = document(&name);
+        Policy::parse(text.as_bytes(), &name).expect("a policy");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! be read by a person. A file that nothing lists, or that is missing, fails.
 
 mod damage;
-mod journal;
+pub mod journal;
 mod sound;
 mod trees;
 

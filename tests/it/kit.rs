@@ -168,11 +168,16 @@ impl Sandbox {
     }
 
     /// Demands that `act` changes no byte of a session's journal.
+    #[track_caller]
     pub fn unchanged<T>(&self, session: &str, act: impl FnOnce() -> T) -> T {
         let path = self.journal_path(session);
-        let before = std::fs::read(&path).ok();
+        let before = std::fs::read(&path).unwrap_or_default();
         let done = act();
-        assert_eq!(before.map(string), std::fs::read(&path).ok().map(string), "the journal was written");
+        let after = std::fs::read(&path).unwrap_or_default();
+        if before != after {
+            let behind = after.strip_prefix(before.as_slice()).map_or(after.clone(), <[u8]>::to_vec);
+            panic!("the journal was written:\n{}", string(behind));
+        }
         done
     }
 

@@ -12,6 +12,7 @@
 
 mod admit;
 mod call;
+mod cases;
 mod contention;
 mod deliver;
 mod docs;
@@ -20,6 +21,7 @@ mod forge;
 mod killed;
 mod kit;
 mod message;
+mod onto_live;
 mod person;
 mod quickstart;
 mod recover_all;
@@ -28,6 +30,7 @@ mod recover_owner;
 mod recover_plan;
 mod recover_tail;
 mod recover_tree;
+mod salvage;
 mod script;
 mod settle;
 mod tidy;

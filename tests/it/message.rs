@@ -269,6 +269,20 @@ fn entries_are_journaled_once_each() {
 }
 
 #[test]
+fn an_entry_id_of_decimal_digits_names_its_calls_too() {
+    let sandbox = Sandbox::new();
+    sandbox.write("chat.jsonl", small_tree());
+    let ticket = sandbox.run(["admit", "s", "--text", "Hi", "--tree", "chat.jsonl"]).ok().line();
+    // Pi's ids are eight hex digits, so about one in forty looks like this, and ENTRYID.POS then like a ref.
+    let asked = entry("36550612", Some("a2"), &assistant("", &[("c1", "bash", json!({}))]));
+    let seq = sandbox.step_in(&ticket, ["entry", "-"], asked.to_string()).ok().seq();
+    sandbox.step(&ticket, ["claim", "36550612.0"]).ok();
+    assert_eq!(sandbox.last("s")["ref"], format!("{seq}.0"));
+    sandbox.step(&ticket, ["--json", "claim", "36550612.1"]).exits(8).error("no_call");
+    sandbox.step(&ticket, ["--json", "claim", &format!("{seq}.1")]).exits(8).error("no_call");
+}
+
+#[test]
 fn a_bad_line_among_entries_refuses_all_of_them() {
     let sandbox = Sandbox::new();
     let ticket = ticket(&sandbox);

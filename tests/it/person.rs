@@ -224,9 +224,8 @@ fn a_parked_turn_accepts_persons_acts_and_results_of_live_claims() {
     let policy = json!({"format": "turnkeep-policy/1", "rules": [], "limits": {"attempts": 1}});
     let policy = sandbox.write("p.json", policy.to_string());
     let policy = policy.to_str().unwrap();
-    let owner = Owner::start();
-    let ticket = sandbox.admit(&owner, "s", &["--turn", "t", "--owner-pid", "none"]);
-    drop(owner);
+    let words = ["admit", "s", "--turn", "t", "--text", "Hi", "--owner-pid", "none"];
+    let ticket = sandbox.run(words).ok().line();
     sandbox.run(["--policy", policy, "recover", "s", "--owner-pid", "none"]).exits(14);
     assert_eq!(sandbox.last("s")["kind"], "parked");
     sandbox.unchanged("s", || {

@@ -1,4 +1,4 @@
-//! What the README shows is run: the quickstart, the loop of a driver, and the plain script.
+//! What the README shows is run: the quickstart, and the loop of a driver.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -128,57 +128,4 @@ echo '{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"functio
     assert_eq!(run(&admit).status.code(), Some(10));
     assert_eq!(run(&["recover", "--all", "--match", "room-*", "--", "./driver.sh"]).status.code(), Some(0));
     assert_eq!(text(&home.join("effects")), "restart\nRestarted.");
-}
-
-/// The script is killed in the middle of a step, a person says what became of it, and each step was done once.
-#[test]
-fn the_plain_script_goes_on_where_it_was() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let home = folder.path();
-    let work = home.join("work");
-    fs::create_dir_all(work.join("inbox")).expect("made");
-    for name in ["a", "b"] {
-        fs::write(work.join("inbox").join(name), "one\n").expect("written");
-    }
-    // Its shell, `step run` and the script itself, which is the owner: all gone, before anything was packed.
-    let gzip = home.join("gzip");
-    fs::write(
-        &gzip,
-        r#"#!/bin/sh
-above() { sed 's/.*) . //' "/proc/$1/stat" | cut -d ' ' -f 1; }
-[ -e killed ] || { : >killed; run=$(above $PPID); kill -9 "$(above "$run")" "$run" "$PPID"; exit 1; }
-cat "$2"
-"#,
-    )
-    .expect("written");
-    fs::set_permissions(&gzip, fs::Permissions::from_mode(0o700)).expect("executable");
-    let example = project().join("docs/examples/script");
-    let script = example.join("nightly.sh").to_string_lossy().into_owned();
-    let run = |words: &[&str]| {
-        command(BIN, home)
-            .env("PATH", format!("{}:{}", home.display(), std::env::var("PATH").expect("a path")))
-            .env("TURNKEEP_ROOT", home.join("state"))
-            .env("TURNKEEP_POLICY", example.join("policy.json"))
-            .env("TURNKEEP_BIN", BIN)
-            .env("WORK", &work)
-            .args(words)
-            .output()
-            .expect("started")
-    };
-    let nightly = ["admit", "nightly", "--delivery", "today", "--text", "nightly", "--resume", "--", &script];
-    let killed = run(&nightly);
-    assert_eq!(killed.status.code(), None, "{}", told(&killed));
-    let held = run(&nightly);
-    assert_eq!(held.status.code(), Some(14), "{}", told(&held));
-    assert!(told(&held).contains("turnkeep step reconcile"), "{}", told(&held));
-    let reconcile =
-        ["step", "reconcile", "5-pack-a", "--outcome", "not_applied", "--by", "ann", "--session", "nightly"];
-    let reconciled = run(&reconcile);
-    assert!(reconciled.status.success(), "{}", told(&reconciled));
-    let done = run(&nightly);
-    assert!(done.status.success(), "{}", told(&done));
-    let effects = text(&work.join("effects.txt"));
-    let each = ["snapshot", "report", "pack-a", "pack-b", "charge", "mail", "clean"];
-    assert_eq!(effects.lines().collect::<Vec<_>>(), each, "{}", told(&done));
-    assert_eq!(run(&nightly).status.code(), Some(10));
 }

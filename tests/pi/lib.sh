@@ -42,7 +42,7 @@ same() {
 # open_scenario STEPS [SETTINGS]: makes $E ready and starts the scripted model with these steps; both are JSON.
 open_scenario() {
   mkdir -p "$E/agent" "$E/work" "$E/sessions" "$E/home" "$E/fault"
-  export HOME=$E/home XDG_STATE_HOME=$E/home/state TURNKEEP_ROOT=$E/root FAULT_DIR=$E/fault
+  export HOME=$E/home XDG_STATE_HOME=$E/home/state TURNKEEP_ROOT=$E/root FAULT_DIR=$E/fault UNSOUND=$E/unsound
   export PI_CODING_AGENT_DIR=$E/agent PI_CODING_AGENT_SESSION_DIR=$E/sessions
   JOURNAL=$TURNKEEP_ROOT/sessions/lab.jsonl
   LOG=$E/requests.jsonl
@@ -96,6 +96,9 @@ rpc_end() {
 }
 pi_kill() {
   kill -9 "$PI"
+  pi_is_gone
+}
+pi_is_gone() {
   wait "$PI" 2>/dev/null || true
   PI=
   # A CLI call that Pi had begun may outlive it; one that hangs in gate.sh is ended here.
@@ -106,7 +109,7 @@ pi_kill() {
 }
 
 # fault WHAT KIND: see gate.sh.
-fault() { echo "$*" >"$E/fault/fault"; }
+fault() { no_fault; echo "$*" >"$E/fault/fault"; }
 no_fault() { rm -f "$E"/fault/*; }
 
 set_policy() { (umask 077 && mkdir -p "$TURNKEEP_ROOT" && printf '%s\n' "$1" >"$TURNKEEP_ROOT/policy.json"); }
@@ -114,8 +117,10 @@ session_file() { find "$E/sessions" -name '*.jsonl' | head -n 1; }
 turnkeep() { "$REAL_TURNKEEP" "$@"; }
 
 # recover_outside: `turnkeep recover` with no Pi alive; the ticket is for whoever continues.
+# More arguments go to recover.
 recover_outside() {
-  TICKET=$(turnkeep recover lab --close-calls --owner-pid none) || fail "recover exited $?"
+  TICKET=$(turnkeep recover lab --close-calls --owner-pid none "$@") || fail "recover exited $?"
+  verified
 }
 # continue_outside: and then stock Pi goes on with that ticket.
 continue_outside() {
@@ -145,7 +150,13 @@ says_not_run() { [[ $(told "$1") =~ ([Nn]ot\ (run|started|been\ (run|started)))|
 # The conversation as Pi sees it.
 context() { "$NODE" "$HERE/context.mjs" "$PI_PKG" "$(session_file)"; }
 is_error() { context | jq -s --arg id "$1" '[.[] | select(.role == "toolResult" and .toolCallId == $id)] | last | .isError'; }
-effects() { [ -e "$E/work/effects" ] && grep -c "^$1$" "$E/work/effects" || true; } # how often a line is in the file of effects
+effects() { cat "$E/work/effects" 2>/dev/null | grep -c "^$1$" || true; } # how often a line is in the file of effects
+
+# verified: the journal is whole, the session file is, and both say the same.
+verified() {
+  turnkeep verify --with-tree lab >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
+  if [ -e "$UNSOUND" ]; then fail "$(cat "$UNSOUND")"; fi
+}
 
 # sound ANSWER...: what holds at the end of every scenario. ANSWERs are the texts of the assistant's last messages of all
 # turns, in order: each is there once.
@@ -153,7 +164,7 @@ sound() {
   same "refused requests" "" "$(jq -r 'select(.event == "request" and .refused != null) | "\(.n): \(.refused)"' "$LOG")"
   same "results that Pi had to invent" 0 "$(grep -c 'No result provided' "$LOG" || true)"
   same "what is left to do" "done" "$(turnkeep inspect lab --next)"
-  turnkeep verify --with-tree lab >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
+  verified
   local answer
   for answer; do
     same "times that '$answer' is in the conversation" 1 "$(context | jq -s --arg text "$answer" '[.[] | select(.role == "assistant") | .content[] | select(.type == "text" and .text == $text)] | length')"

@@ -3,8 +3,9 @@
 # providers refuse. Pi is killed at the points that matter; then `recover`, then Pi goes on without another user input.
 #
 # usage: run.sh [SCENARIO...]     environment: TURNKEEP_BIN (default: turnkeep on PATH), PI_LAB_DIR (what install.sh
-# filled; default: lab beside this file, filled on demand), OUT (default: a new folder under TMPDIR; it is kept).
-# Needs bash, jq, npm. One line for each scenario, at the end `N passed, N failed`.
+# filled; default: lab beside this file, filled on demand), OUT (default: a new folder under TMPDIR; it is kept),
+# PI_JOBS (2) scenarios at once, PI_KILLS (6) and PI_SEED (1) for the scenario `random`.
+# Needs bash 5, jq, npm. One line for each scenario, at the end `N passed, N failed`.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REAL_TURNKEEP=$(command -v "${TURNKEEP_BIN:-turnkeep}") || { echo "no turnkeep: set TURNKEEP_BIN" >&2; exit 2; }
@@ -135,7 +136,7 @@ scenario_before_claim() {
   says_unknown first
   says_not_run second
   same "isError" "true true" "$(is_error first) $(is_error second)"
-  same "effects" "" "$(effects fast)"
+  same "effects" 0 "$(effects fast)"
   sound 'Two calls.' 'Final.'
 }
 
@@ -307,7 +308,7 @@ scenario_terminated() {
   same "settlements" 1 "$(count_records '.kind == "settled" and .status == "cancelled"')"
   same "results" 1 "$(count_records '.kind == "result"')"
   same "requests" 1 "$(requests)"
-  turnkeep verify --with-tree lab >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
+  verified
 }
 
 # Two calls of one message with one id, here an empty one: their ends could not be told apart, so the second does not run.
@@ -333,7 +334,7 @@ scenario_cut_off() {
   open_scenario "$(script "$(says 'One call.' "$(bash_call cut "$FAST")" | jq -c '. + {finish: "length"}')" "$(says 'Final.')")"
   same "the answer" "Final." "$(pi 'the question')"
   same "answers" 1 "$(count_records '.kind == "not_run" and .why == "cut_off"')"
-  same "effects" "" "$(effects fast)"
+  same "effects" 0 "$(effects fast)"
   sound 'One call.' 'Final.'
 }
 
@@ -342,7 +343,7 @@ scenario_approval() {
   open_scenario "$(script "$(says 'One call.' "$(bash_call asks "$FAST")")" "$(says 'Final.')")"
   set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"never","approval":"required"}]}'
   same "the answer" "Final." "$(pi 'the question')"
-  same "effects" "" "$(effects fast)"
+  same "effects" 0 "$(effects fast)"
   same "claims" 0 "$(count_records '.kind == "claimed"')"
   [[ $(told asks) == *"exited 11"* ]] || fail "the model was not told why: $(told asks)"
   sound 'One call.' 'Final.'
@@ -362,7 +363,7 @@ scenario_retried() {
 
 # A delivery key: the same prompt under it is not answered twice, and the reply is there for whoever publishes it.
 scenario_delivery() {
-  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Final.')")"
+  open_scenario "$(script "$(says 'Earlier answer.')" "$(says 'Middle answer.')" "$(says 'Final.')")"
   pi 'earlier question' >"$E/pi.out"
   TURNKEEP_DELIVERY=msg-1 pi --session "$(session_file)" 'the question' >"$E/pi.out"
   local rc=0 before
@@ -371,10 +372,24 @@ scenario_delivery() {
   same "exit of the repeat" 10 $rc
   same "requests" 2 "$(requests)"
   same "Pi's file" "$before" "$(sha256sum <"$(session_file)")"
-  same "what is left to do" deliver "$(turnkeep inspect lab --next)"
-  turnkeep recover lab -- "$REAL_TURNKEEP" step deliver -- tee "$E/published"
+  # Its owner is gone with Pi: whoever publishes takes the turn over first, here this shell ...
+  local ticket
+  same "what is left to do" recover "$(turnkeep inspect lab --next)"
+  ticket=$(turnkeep recover lab --owner-pid $$)
+  same "Pi's file behind a recover of a settled turn" "$before" "$(sha256sum <"$(session_file)")"
+  same "what is left to do then" deliver "$(turnkeep inspect lab --next)"
+  turnkeep step --ticket "$ticket" deliver -- tee "$E/published" >"$E/receipt"
+  same "what was published" "Middle answer." "$(cat "$E/published")"
+  same "delivery" "begun sent" "$(records 'select(.kind == "delivery") | .state' | tr -d '"' | tr '\n' ' ' | sed 's/ $//')"
+  rc=0
+  turnkeep step --ticket "$ticket" deliver -- tee "$E/twice" >"$E/receipt" 2>"$E/twice.err" || rc=$?
+  same "exit of a second publisher" 10 $rc
+  [ ! -e "$E/twice" ] || fail "the reply was published twice"
+  # ... and there the command that publishes.
+  TURNKEEP_DELIVERY=msg-2 pi --session "$(session_file)" 'another question' >"$E/pi.out"
+  turnkeep recover lab -- "$REAL_TURNKEEP" step deliver -- tee "$E/published" >"$E/receipt"
   same "what was published" "Final." "$(cat "$E/published")"
-  sound 'Earlier answer.' 'Final.'
+  sound 'Earlier answer.' 'Middle answer.' 'Final.'
 }
 
 # fails_closed FAULT REQUESTS EFFECTS LEFT: the journal fails at one point. Pi ends with an error, and no more happened
@@ -395,7 +410,7 @@ fails_closed() {
   esac
   sound 'Final.'
 }
-scenario_fails_at_input() { fails_closed 'fail inspect' 0 '' nothing; same "session files" 1 "$(find "$E/sessions" -name '*.jsonl' | wc -l)"; }
+scenario_fails_at_input() { fails_closed 'fail inspect' 0 0 nothing; same "session files" 1 "$(find "$E/sessions" -name '*.jsonl' | wc -l)"; }
 scenario_fails_at_admit() {
   open_scenario "$(script "$(says 'Final.')")"
   local rc=0
@@ -405,28 +420,181 @@ scenario_fails_at_admit() {
   grep -q 'injected failure at admit' "$E/pi.err" || fail "the failure was not shown"
   same "requests" 0 "$(requests)"
 }
-scenario_fails_at_entry() { fails_closed 'fail entry' 0 '' again; same "effects" 1 "$(effects fast)"; }
-scenario_fails_at_intent() { fails_closed 'fail entry#2' 1 '' again; same "effects" "" "$(effects fast)"; says_not_run fast; }
-scenario_fails_at_claim() { fails_closed 'fail claim' 1 '' again; same "effects" "" "$(effects fast)"; }
+scenario_fails_at_entry() { fails_closed 'fail entry' 0 0 again; same "effects" 1 "$(effects fast)"; }
+scenario_fails_at_claim() { fails_closed 'fail claim' 1 0 again; same "effects" 0 "$(effects fast)"; }
 scenario_fails_at_result() { fails_closed 'fail result' 1 1 again; same "effects" 1 "$(effects fast)"; }
 scenario_fails_at_settle() { fails_closed 'fail settle' 2 1 again; same "requests" 2 "$(requests)"; }
 
+# Pi's file then has the error of a call that the journal knows nothing of. A Pi that is started anew cannot tell whether
+# its tool ran, so a person has to say so.
+scenario_fails_at_intent() {
+  open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(says 'Final.')")"
+  local rc=0
+  fault fail 'entry#2'
+  pi 'the question' >"$E/pi.out" || rc=$?
+  same "exit" 1 $rc
+  same "requests" 1 "$(requests)"
+  no_fault
+  : >"$E/pi.err"
+  rc=0
+  continue_inside >"$E/continued.out" || rc=$?
+  [ $rc -ne 0 ] || fail "Pi ended with 0" # with 1: its last answer is an aborted one, and that is then its exit code
+  grep -q 'recover lab exited 6' "$E/pi.err" || fail "the refusal was not shown: $(cat "$E/pi.err")"
+  grep -q -- 'turnkeep recover lab --close-calls --owner-pid none --force --why' "$E/pi.err" || fail "the way out was not shown: $(cat "$E/pi.err")"
+  same "attempts" 1 "$(count_records '.kind == "attempt"')"
+  recover_outside --force --why 'no tool ran while the journal was gone'
+  same "the answer" "Final." "$(continue_outside)"
+  same "what the model was sent" system,user,assistant,tool "$(roles)"
+  says_not_run fast
+  same "isError" true "$(is_error fast)"
+  same "effects" 0 "$(effects fast)"
+  sound 'One call.' 'Final.'
+}
+
+# owes FAULT: Pi runs into the fault and ends; what it owed the journal it has given it before.
+owes() {
+  open_scenario "$(script "$(says 'Two calls.' "$(bash_call fast "$FAST")" "$(bash_call other "$FAST")")" "$(says 'Final.')")"
+  local rc=0
+  fault "$1"
+  pi 'the question' >"$E/pi.out" || rc=$?
+  same "exit" 1 $rc
+  same "requests" 1 "$(requests)"
+  no_fault
+  same "entries in the journal" "$(grep -vc '"type":"session"' "$(session_file)")" "$(count_records '.kind == "entry" and .entry.type != "session"')"
+  same "the answer" "Final." "$(continue_inside)"
+  same "what the model was sent" system,user,assistant,tool,tool "$(roles)"
+  sound 'Two calls.' 'Final.'
+}
+# The failure is over when the run ends: then the journal gets what it lacks, and nobody has to judge.
+scenario_owes_intents() {
+  owes 'once entry#2'
+  same "answers" 2 "$(count_records '.kind == "not_run"')"
+  says_not_run fast
+  says_not_run other
+  same "effects" 0 "$(effects fast)"
+}
+# The second claim fails: the first call is claimed, yet does not run, and the model is told so of both.
+scenario_owes_claim() {
+  owes 'once claim#2'
+  same "claims and answers" "1 2" "$(count_records '.kind == "claimed"') $(count_records '.kind == "not_run"')"
+  says_not_run fast
+  says_not_run other
+  same "effects" 0 "$(effects fast)"
+}
+scenario_owes_result() {
+  owes 'once result'
+  same "results" 2 "$(count_records '.kind == "result"')"
+  same "effects and results" "2 fast-result" "$(effects fast) $(told fast)"
+}
+
 # The journal fails and works again while one and the same Pi lives: the command goes on in it, under the owner that it is.
-scenario_continues_itself() {
+scenario_continues_itself() { continues_itself 'fail claim'; }
+# The same where the journal does not even have the intent: what Pi owes is journaled before the recover.
+scenario_heals_itself() { continues_itself 'fail entry#2'; }
+continues_itself() {
   open_scenario "$(script "$(says 'One call.' "$(bash_call fast "$FAST")")" "$(says 'Final.')")"
   rpc_start
-  fault fail claim
+  fault "$1"
   rpc '{"type":"prompt","message":"the question"}'
   until_true "the run is stopped" grep -q '"type":"agent_settled"' "$E/pi.out"
-  same "effects" "" "$(effects fast)"
+  same "effects" 0 "$(effects fast)"
   no_fault
   rpc '{"type":"prompt","message":"/turnkeep-continue"}'
   until_true "the turn is settled" has_record '.kind == "settled"'
   rpc_end
   says_not_run fast
-  same "effects" "" "$(effects fast)"
+  same "effects" 0 "$(effects fast)"
   same "turns" 1 "$(count_records '.kind == "admitted"')"
+  same "answers" 1 "$(count_records '.kind == "not_run"')"
   sound 'One call.' 'Final.'
+}
+
+# Killed at PI_KILLS moments: before or behind a random call of the CLI, or a random while behind the first one. Each time
+# Pi goes on, recovered inside or outside of it, by chance too; where the turn had ended, with the next question.
+scenario_random() {
+  local kills=${PI_KILLS:-6} calls=() answers=() call kill moment while
+  RANDOM=${PI_SEED:-1}
+  for call in 1a 1b 2a 2b; do # %T: the number of the question
+    calls+=("$(bash_call "c%T-$call" "echo begin-c%T-$call >>effects; sleep 0.1; echo end-c%T-$call >>effects; echo result-c%T-$call")")
+  done
+  open_scenario "$(printf '%s\n' "${calls[@]}" | jq -sc '{rounds: [{text: "First %T.", calls: .[:2]}, {text: "Second %T.", calls: .[2:]}, {text: "Final %T."}]}')"
+  set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"never"}],"limits":{"attempts":1000}}'
+  for ((kill = 1; kill <= kills; kill++)); do
+    prepare_to_go_on
+    moment=$((RANDOM % 3)) while=$((RANDOM % 1000)) call=$((RANDOM % 14 + 1))
+    case $moment in
+      0) fault before "any#$call" ;;
+      1) fault after "any#$call" ;;
+    esac
+    go_on
+    if [ $moment -lt 2 ]; then
+      ended_or test -s "$E/fault/hanging"
+    else
+      ended_or test -s "$E/fault/seen"
+      ended_or is_past $((${EPOCHREALTIME/[.,]/} + while * 1000))
+    fi
+    echo "kill $kill: $(cat "$E/fault/fault" 2>/dev/null || echo "$while ms"), seen: $(tr '\n' ' ' <"$E/fault/seen" 2>/dev/null || true)"
+    kill -9 "$PI" 2>/dev/null || true
+    pi_is_gone
+  done
+  for ((kill = 1; kill <= 5; kill++)); do # a CLI call that outlived its Pi may cost one more try
+    prepare_to_go_on
+    go_on
+    wait "$PI" || true
+    PI=
+    if [ "$(turnkeep inspect lab --next)" = done ]; then break; fi
+  done
+  no_effect_twice
+  for ((kill = 1; kill <= $(count_records '.kind == "admitted"'); kill++)); do answers+=("Final $kill."); done
+  sound "${answers[@]}"
+}
+is_past() { [ "${EPOCHREALTIME/[.,]/}" -ge "$1" ]; }
+# ended_or COMMAND...: polls until COMMAND succeeds or Pi has ended.
+ended_or() {
+  local deadline=$((SECONDS + PATIENCE))
+  until "$@" 2>/dev/null || ! jobs -rp | grep -qx "$PI"; do
+    [ $SECONDS -lt $deadline ] || fail "waited $PATIENCE s in vain: $*"
+    sleep 0.01
+  done
+}
+# What Pi is to do next, in GO; a recover that is not Pi's own is made here.
+prepare_to_go_on() {
+  local file todo
+  no_fault
+  GO=()
+  TICKET=
+  file=$(session_file)
+  if [ -n "$file" ]; then GO=(--session "$file"); fi
+  todo=$(turnkeep inspect lab --next 2>/dev/null) || todo=done # there is no session yet
+  if [ "$todo" = done ]; then
+    GO+=('the question')
+  else
+    if [ $((RANDOM % 2)) = 0 ]; then recover_outside; fi
+    GO+=('/turnkeep-continue lab')
+  fi
+}
+go_on() { TURNKEEP_TICKET=$TICKET pi_start "${GO[@]}"; }
+# Each command ran at most once and only behind a claim, each stored success was one run, and the model was told no more.
+no_effect_twice() {
+  local id told
+  until_true "the surviving shells end" eval '[ "$(grep -c ^begin "$E/work/effects")" = "$(grep -c ^end "$E/work/effects")" ]'
+  same "effects that happened twice" "" "$(sort "$E/work/effects" | uniq -d)"
+  records 'select(.calls) | .calls[] | {key: .ref, value: .id}' | jq -s 'from_entries' >"$E/ids.json"
+  records 'select(.kind == "claimed") | .ref' | jq -r --slurpfile ids "$E/ids.json" '$ids[0][.]' | sort -u >"$E/claimed"
+  same "effects without a claim" "" "$(sed -n 's/^begin-//p' "$E/work/effects" | sort -u | comm -23 - "$E/claimed")"
+  for id in $(records 'select(.kind == "result" and (.error | not)) | .ref' | jq -r --slurpfile ids "$E/ids.json" '$ids[0][.]'); do
+    same "effects of $id, which has a result" "1 1" "$(effects "begin-$id") $(effects "end-$id")"
+  done
+  for id in $(jq -r '.[]' "$E/ids.json"); do
+    told=$(context | jq -r --arg id "$id" 'select(.role == "toolResult" and .toolCallId == $id) | "\(.isError) \([.content[].text] | join(""))"' | tr '\n' ' ')
+    echo "$id: $(effects "begin-$id") effects, told: ${told:0:60}"
+    case $told in
+      "false result-$id "*) same "effects of $id, told as done" 1 "$(effects "begin-$id")" ;;
+      "true "*[Uu]nknown*) grep -qx "$id" "$E/claimed" || fail "$id was never claimed and told as unknown: $told" ;;
+      "true "*) same "effects of $id, told as '$told'" 0 "$(effects "begin-$id")" ;;
+      *) fail "the model was not told what became of $id: $told" ;;
+    esac
+  done
 }
 
 # ---- Running them -------------------------------------------------------------------------------------------------
@@ -437,33 +605,52 @@ if [ $# -eq 0 ]; then
 else
   names=("$@")
 fi
-passed=0
-failed=0
-for name in "${names[@]}"; do
-  E=$OUT/$name
+# run_scenario NAME: runs it in a process of its own; its report goes to the file $OUT/NAME.report.
+run_scenario() {
+  E=$OUT/$1
   rm -rf "$E"
   mkdir -p "$E"
+  local rc began=$SECONDS
   set +e
   (
     set -eE
     trap 'echo "line $LINENO: exit $?: $BASH_COMMAND" >&2' ERR
     trap close_scenario EXIT
-    "scenario_$name"
+    "scenario_$1"
   ) >"$E/log" 2>&1
   rc=$?
   set -e
-  if [ $rc -eq 0 ]; then
-    passed=$((passed + 1))
-    echo "ok $name"
-  else
-    failed=$((failed + 1))
-    echo "not ok $name ($E)"
-    for file in log pi.err verify.out; do
-      if [ -s "$E/$file" ]; then sed "s/^/    $file: /" "$E/$file" | tail -n 15; fi
-    done
-    if [ -s "$E/root/sessions/lab.jsonl" ]; then
-      echo "    journal: $(jq -r '.kind + (if .kind == "entry" then ":" + (.entry.message.role // .entry.type) elif .ref then ":" + .ref else "" end)' "$E/root/sessions/lab.jsonl" | tr '\n' ' ')"
+  {
+    if [ $rc -eq 0 ]; then
+      echo "ok $1 ($((SECONDS - began)) s)"
+    else
+      echo "not ok $1 ($E)"
+      for file in log pi.err verify.out; do
+        if [ -s "$E/$file" ]; then sed "s/^/    $file: /" "$E/$file" | tail -n 15; fi
+      done
+      if [ -s "$E/root/sessions/lab.jsonl" ]; then
+        echo "    journal: $(jq -r '.kind + (if .kind == "entry" then ":" + (.entry.message.role // .entry.type) elif .ref then ":" + .ref else "" end)' "$E/root/sessions/lab.jsonl" | tr '\n' ' ')"
+      fi
     fi
+  } >"$E.report"
+  exit $rc
+}
+
+jobs=${PI_JOBS:-2}
+passed=0
+failed=0
+pids=()
+trap 'kill "${pids[@]}" 2>/dev/null || true' INT TERM
+for ((at = 0; at < ${#names[@]} + jobs; at++)); do
+  if ((at < ${#names[@]})); then
+    run_scenario "${names[at]}" &
+    pids+=($!)
+  fi
+  # The oldest one that may still run is waited for, so the reports come in order.
+  oldest=$((at - jobs + 1))
+  if ((oldest >= 0 && oldest < ${#names[@]})); then
+    if wait "${pids[oldest]}"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    cat "$OUT/${names[oldest]}.report"
   fi
 done
 echo "$passed passed, $failed failed"

@@ -6,15 +6,25 @@
 // SCRIPT is a list of steps, one for each accepted request, in order:
 //   {"text"?, "reasoning"?, "calls"?: [{"id","name","arguments"}], "finish"?, "tokens"?, "status"?, "hold"?}
 //   hold: "start", "text" or "calls": stream up to there, note it in LOG, and then say nothing more.
+// SCRIPT may also be {"rounds": [STEP...]}: the step is then chosen by how many messages of the model the request has
+// behind its last user message, and %T in a step is the number of user messages. So it stays in step through crashes.
 // LOG gets {"event":"request",n,refused,messages,tools} for each request and {"event":"held",n,at}; never rewritten.
 import fs from "node:fs";
 import http from "node:http";
 
 const [scriptFile, logFile, portFile] = process.argv.slice(2);
-const steps = JSON.parse(fs.readFileSync(scriptFile, "utf8"));
+const script = JSON.parse(fs.readFileSync(scriptFile, "utf8"));
 const log = (event) => fs.appendFileSync(logFile, `${JSON.stringify(event)}\n`);
 let requests = 0;
 let served = 0;
+
+function stepFor(messages) {
+  if (Array.isArray(script)) return script[served];
+  const users = messages.filter((message) => message.role === "user").length;
+  const behind = messages.slice(messages.findLastIndex((message) => message.role === "user"));
+  const step = script.rounds[behind.filter((message) => message.role === "assistant").length];
+  return step && JSON.parse(JSON.stringify(step).replaceAll("%T", users));
+}
 
 /** Why a strict provider would refuse these messages, or null. */
 function refusal({ messages }) {
@@ -50,7 +60,7 @@ const server = http.createServer(async (request, response) => {
   if (!request.url.endsWith("/chat/completions")) return json(404, {});
   const body = JSON.parse(raw);
   const n = requests++;
-  const step = steps[served];
+  const step = stepFor(body.messages ?? []);
   const refused = refusal(body) ?? (step ? null : "the script has no further step");
   log({ event: "request", n, refused, messages: body.messages, tools: (body.tools ?? []).map((tool) => tool.function?.name) });
   if (refused) return json(400, { error: { message: refused, type: "invalid_request_error" } });

@@ -3,7 +3,8 @@
  *
  * Every hook below is awaited by Pi and calls the `turnkeep` CLI synchronously, so its fsync has returned before the
  * hook does. When the CLI fails, nothing more happens: no tool starts, no request is sent, the run ends and the turn
- * stays open for `/turnkeep-continue`. This file keeps no state on disk and decides nothing about recovery.
+ * stays open for `/turnkeep-continue`. What could not be journaled by then waits in memory and is journaled as soon as
+ * the CLI works again. This file keeps no state on disk and decides nothing about recovery.
  */
 import { spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -18,19 +19,24 @@ const PATIENCE_MS = 60_000;
 /** Stands in the session file where a turn was continued without a user message; the model does not see it. */
 const RESUME = "turnkeep-resume";
 /** Exit codes of the CLI that are told apart here; every other one is simply a failure. */
-const BUSY = 4, NOT_FOUND = 8, ALREADY_DONE = 10, NOT_PERMITTED = 11, WAITING = 14;
+const BUSY = 4, CONFLICT = 6, NOT_FOUND = 8, ALREADY_DONE = 10, NOT_PERMITTED = 11, WAITING = 14;
 
 /** How a run begins: what a user or an extension sent (admit it), or a turn that already has a ticket. */
 type Start = { input: string } | { ticket: string; leaf?: string };
 /** A call between its start and its end, named as the journal names it: ENTRYID.POS, nested ones ENTRYID.POS/N. */
 type Call = { id: string; ref: string; parent?: string; announced: boolean; cutOff: boolean };
-type Turn = { ticket: string; journaled: Set<string>; open: Call[]; message?: string; started: number; inputSeen: boolean };
+/** `owed`: the steps that wait behind a failure, in order. */
+type Turn = { ticket: string; journaled: Set<string>; open: Call[]; message?: string; started: number; inputSeen: boolean; owed: Step[] };
+type Step = { args: string[]; body?: string };
 
 class Refused extends Error {
   constructor(readonly code: number | null, what: string, why: string) {
     super(`turnkeep ${what} ${code === null ? "did not end" : `exited ${code}`}${why ? `: ${why}` : ""}`);
   }
 }
+
+/** Pi's word for a call that it did not let go on. */
+const isAbort = (content: { type: string; text?: string }[]) => content.length === 1 && content[0].text === "Operation aborted";
 
 /** Runs the CLI to its end. `body` becomes its stdin. */
 function turnkeep(args: string[], body?: string): string {
@@ -73,6 +79,9 @@ function admittedUnder(key: string, session: string): { turn: string; state: str
   }
 }
 
+/** What the model reads where a tool was not entered. Pi's file keeps it as the result of the call. */
+const notRun = (why: string) => `This call was not run: ${why}`;
+
 /** Takes a variable out of the environment: a tool's shell must not inherit the right to write into a turn. */
 function take(name: string): string | undefined {
   const value = process.env[name];
@@ -86,6 +95,7 @@ export default function (pi: ExtensionAPI) {
   let turn: Turn | undefined; // from its admission to its settlement
   let running = false; // agent_start to agent_end
   let broken: string | undefined; // why the journal cannot be trusted in this run
+  let unhealed: Turn | undefined; // its run is over and it owes steps
 
   const sessionOf = (ctx: ExtensionContext) => process.env.TURNKEEP_PI_SESSION || `pi-${ctx.sessionManager.getSessionId()}`;
 
@@ -111,7 +121,32 @@ export default function (pi: ExtensionAPI) {
     }
   }
 
-  const step = (args: string[], body?: string) => turnkeep(["step", "--ticket", turn!.ticket, ...args], body);
+  /** Journals what has happened. From the first failure on it is owed instead, so that the order stays true. */
+  function journal(ctx: ExtensionContext, turn: Turn, args: string[], body?: string) {
+    turn.owed.push({ args, body });
+    if (broken === undefined) guarded(ctx, () => pay(turn));
+  }
+
+  /** Each step is safe to repeat, so one that failed only for us (it is in the journal) is no trouble. */
+  function pay(turn: Turn) {
+    for (let next = turn.owed[0]; next; next = turn.owed[0]) {
+      turnkeep(["step", "--ticket", turn.ticket, ...next.args], next.body);
+      turn.owed.shift();
+    }
+  }
+
+  /** Tries once more to journal what a run owes. Where that is in vain, `recover` judges by what Pi's file says. */
+  function heal(ctx: ExtensionContext) {
+    if (!unhealed) return;
+    const count = unhealed.owed.length;
+    try {
+      pay(unhealed);
+      unhealed = undefined;
+      tell(ctx, `the journal works again and has the ${count} steps that it lacked`, 0);
+    } catch (error) {
+      tell(ctx, `the journal still lacks ${unhealed!.owed.length} steps: ${error instanceof Error ? error.message : error}`);
+    }
+  }
 
   /** Journals what Pi has appended to the active branch since the last time, as Pi persisted it. */
   function journalEntries(ctx: ExtensionContext) {
@@ -119,8 +154,8 @@ export default function (pi: ExtensionAPI) {
     const { journaled } = turn;
     const fresh = ctx.sessionManager.getBranch().filter((entry) => !journaled.has(entry.id));
     if (fresh.length === 0) return;
-    step(["entry", "-"], fresh.map((entry) => `${JSON.stringify(entry)}\n`).join(""));
     for (const entry of fresh) journaled.add(entry.id);
+    journal(ctx, turn, ["entry", "-"], fresh.map((entry) => `${JSON.stringify(entry)}\n`).join(""));
   }
 
   /** Ids on the active branch up to `leaf`: what was there before the turn. */
@@ -140,7 +175,7 @@ export default function (pi: ExtensionAPI) {
     if (file && !existsSync(file)) args.push("--tree-header", JSON.stringify(ctx.sessionManager.getHeader()));
     const ticket = turnkeep(args, input).trim();
     given.delivery = undefined; // one key, one input
-    return { ticket, journaled: idsUpTo(ctx, leaf), open: [], started: 0, inputSeen: false };
+    return { ticket, journaled: idsUpTo(ctx, leaf), open: [], started: 0, inputSeen: false, owed: [] };
   }
 
   // ---- Admission. `input` is the only hook that can refuse a prompt before anything of it is written.
@@ -186,7 +221,7 @@ export default function (pi: ExtensionAPI) {
     turn = undefined;
     guarded(ctx, () => {
       turn = "ticket" in begin
-        ? { ticket: begin.ticket, journaled: idsUpTo(ctx, begin.leaf), open: [], started: 0, inputSeen: true }
+        ? { ticket: begin.ticket, journaled: idsUpTo(ctx, begin.leaf), open: [], started: 0, inputSeen: true, owed: [] }
         : admit(ctx, begin.input);
     });
   });
@@ -195,19 +230,26 @@ export default function (pi: ExtensionAPI) {
   pi.on("before_provider_request", (_event, ctx) => {
     if (!running) return; // a compaction between runs
     if (!turn || broken !== undefined) return ctx.abort(); // also a run that began past the admission
-    guarded(ctx, () => journalEntries(ctx));
+    journalEntries(ctx);
   });
 
   // A user message that is not the admitted one was typed while the turn ran: it joins the turn, before Pi writes it.
   pi.on("message_end", (event, ctx) => {
-    if (event.message.role !== "user" || !turn || broken !== undefined) return;
+    if (!turn) return;
+    const { message } = event;
+    if (message.role === "toolResult" && message.durationMs === undefined && isAbort(message.content)) {
+      // Pi says "Operation aborted" alike of a call that was stopped and of one that never started, as this one.
+      return { message: { ...message, content: [{ type: "text" as const, text: notRun(broken ? `the journal failed: ${broken}` : "the run was aborted") }] } };
+    }
+    if (message.role !== "user") return;
     if (!turn.inputSeen) {
       turn.inputSeen = true;
       return;
     }
-    const { content } = event.message;
-    const plain = typeof content === "string" ? content : content.every((part) => part.type === "text") ? content.map((part) => part.text).join("\n") : event.message;
-    guarded(ctx, () => void step(["steer", "-"], JSON.stringify(plain)));
+    const { content } = message;
+    const plain = typeof content === "string" ? content : content.every((part) => part.type === "text") ? content.map((part) => part.text).join("\n") : message;
+    // The key is there only so that the step can be repeated.
+    journal(ctx, turn, ["steer", "-", "--delivery", `pi-${randomUUID()}`], JSON.stringify(plain));
   });
 
   // ---- Tools. Starts come in the order of the message, one by one, before any call of a parallel batch runs.
@@ -220,7 +262,7 @@ export default function (pi: ExtensionAPI) {
       if (parent) open.push({ id: event.toolCallId, ref, parent, announced: false, cutOff: false });
       return;
     }
-    guarded(ctx, () => journalEntries(ctx)); // the intents are durable now
+    journalEntries(ctx); // the intents are durable now
     const asked = ctx.sessionManager.getBranch().findLast((entry) => entry.type === "message" && entry.message.role === "assistant");
     if (asked?.type !== "message" || asked.message.role !== "assistant") return;
     if (turn.message !== asked.id) Object.assign(turn, { message: asked.id, started: 0 });
@@ -230,21 +272,22 @@ export default function (pi: ExtensionAPI) {
 
   // The only hook whose throw keeps a tool from running.
   pi.on("tool_call", (event, ctx) => {
-    if (broken !== undefined) throw new Error(`not run, the journal failed: ${broken}`);
+    if (broken !== undefined) throw new Error(notRun(`the journal failed: ${broken}`));
     const twins = turn?.open.filter((call) => call.id === event.toolCallId) ?? [];
     const call = twins.at(-1);
-    if (!turn || !call) throw new Error("not run: no turn is admitted");
+    if (!turn || !call) throw new Error(notRun("no turn is admitted"));
     // Their ends could not be told apart.
-    if (twins.length > 1) throw new Error(`not run: another running call has the same id "${event.toolCallId}"`);
+    if (twins.length > 1) throw new Error(notRun(`another running call has the same id "${event.toolCallId}"`));
     const declared = call.announced ? [] : ["--tool", event.toolName, "--args", JSON.stringify(event.input), ...(call.parent ? ["--parent", call.parent] : [])];
     try {
-      step(["claim", call.ref, ...declared]);
+      // Never owed: a claim stands before the effect or not at all.
+      turnkeep(["step", "--ticket", turn.ticket, "claim", call.ref, ...declared]);
       call.announced = true;
     } catch (error) {
       // A call that wants a person's approval is told so to the model; after any other refusal the run ends.
       if (error instanceof Refused && error.code === NOT_PERMITTED) call.announced = true;
       else fail(ctx, error);
-      throw error;
+      throw new Error(notRun(error instanceof Error ? error.message : String(error)));
     }
   });
 
@@ -252,36 +295,35 @@ export default function (pi: ExtensionAPI) {
   pi.on("tool_execution_end", (event, ctx) => {
     const at = turn?.open.findLastIndex((call) => call.id === event.toolCallId) ?? -1;
     const call = turn?.open.splice(at, at < 0 ? 0 : 1)[0];
-    if (!call?.announced || call.cutOff) return; // a cut-off call got its `not_run` with its entry
-    try {
-      if (event.durationMs === undefined) return void step(["result", call.ref, "--not-run"]); // the tool was never entered
-      const { content, details, usage } = event.result;
-      step(["result", call.ref, "-"], JSON.stringify({
-        role: "toolResult", toolCallId: event.toolCallId, toolName: event.toolName, content: content ?? [], details, usage,
-        isError: event.isError, durationMs: event.durationMs, timestamp: Date.now(),
-      }));
-    } catch (error) {
-      fail(ctx, error);
-    }
+    if (!turn || !call?.announced || call.cutOff) return; // a cut-off call got its `not_run` with its entry
+    if (event.durationMs === undefined) return journal(ctx, turn, ["result", call.ref, "--not-run"]); // the tool was never entered
+    const { content, details, usage } = event.result;
+    journal(ctx, turn, ["result", call.ref, "-"], JSON.stringify({
+      role: "toolResult", toolCallId: event.toolCallId, toolName: event.toolName, content: content ?? [], details, usage,
+      isError: event.isError, durationMs: event.durationMs, timestamp: Date.now(),
+    }));
   });
 
-  pi.on("turn_end", (_event, ctx) => {
-    if (broken === undefined) guarded(ctx, () => journalEntries(ctx));
-  });
+  pi.on("turn_end", (_event, ctx) => journalEntries(ctx));
 
   // ---- Settlement. After a failure the turn stays open: what happened in it is for `recover` to find out.
   pi.on("agent_end", () => void (running = false));
 
   pi.on("agent_settled", (event, ctx) => {
-    if (turn && broken === undefined) {
+    if (!turn) return;
+    journalEntries(ctx);
+    if (broken === undefined) {
+      const last = ctx.sessionManager.getBranch().findLast((entry) => entry.type === "message" && entry.message.role === "assistant");
+      const answer = last?.type === "message" && last.message.role === "assistant" ? last.message : undefined;
       guarded(ctx, () => {
-        journalEntries(ctx);
-        const last = ctx.sessionManager.getBranch().findLast((entry) => entry.type === "message" && entry.message.role === "assistant");
-        const answer = last?.type === "message" && last.message.role === "assistant" ? last.message : undefined;
-        if (event.aborted || answer?.stopReason === "aborted") step(["settle", "--status", "cancelled", "--reason", "aborted in Pi"]);
-        else if (answer?.stopReason === "error") step(["settle", "--status", "failed", "--reason", answer.errorMessage || "the model request failed"]);
-        else step(["settle"]);
+        const settle = ["step", "--ticket", turn!.ticket, "settle"];
+        if (event.aborted || answer?.stopReason === "aborted") turnkeep([...settle, "--status", "cancelled", "--reason", "aborted in Pi"]);
+        else if (answer?.stopReason === "error") turnkeep([...settle, "--status", "failed", "--reason", answer.errorMessage || "the model request failed"]);
+        else turnkeep(settle);
       });
+    } else if (turn.owed.length > 0) {
+      unhealed = turn;
+      heal(ctx);
     }
     turn = undefined;
   });
@@ -291,6 +333,7 @@ export default function (pi: ExtensionAPI) {
     description: "Recover the open turn of this session (or of SESSION[:TURN]) and go on with it",
     handler: async (args, ctx) => {
       await ctx.waitForIdle();
+      heal(ctx); // before `recover` looks at what the journal lacks
       let ticket = given.ticket; // of a `turnkeep recover` that was run outside
       given.ticket = undefined;
       let status: any;
@@ -307,7 +350,9 @@ export default function (pi: ExtensionAPI) {
       } catch (error) {
         const code = error instanceof Refused ? error.code : null;
         const hint = code === ALREADY_DONE ? "nothing to continue" : code === WAITING ? "waiting for somebody else" : code === BUSY ? "another process has it" : "cannot continue";
-        return tell(ctx, `${hint}: ${error instanceof Error ? error.message : error}`, code ?? 1);
+        // Pi's file contradicts the journal; to go on all the same is for a person to say, and not from in here.
+        const wayOut = code === CONFLICT ? `\n\`turnkeep recover ${args.trim() || sessionOf(ctx)} --close-calls --owner-pid none --force --why TEXT\` gives the TURNKEEP_TICKET for this command` : "";
+        return tell(ctx, `${hint}: ${error instanceof Error ? error.message : error}${wayOut}`, code ?? 1);
       }
       const todo = status.next?.do;
       if (todo === "settle") {

@@ -207,6 +207,7 @@ fn plan(
         lease_ms: None,
         force: args.force.then(|| args.why.clone().unwrap_or_default()),
         calls: if args.close_calls { CloseCalls::Yes } else { CloseCalls::No },
+        onto: recovery::Onto::Admission,
         unpark: None,
         tree_path: None,
     };

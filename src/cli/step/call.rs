@@ -10,10 +10,11 @@ use crate::draft::History;
 use crate::json::Raw;
 use crate::message;
 use crate::record::{
-    CallRef, Claimed, Decision, Dispatched, Intent, Kind, NotRunWhy, Outcome, Owner, Straggler, TurnId,
+    CallRef, Claimed, Decision, Dispatched, Intent, Kind, NotRunWhy, Outcome, Owner, Record, Straggler,
+    TurnId,
 };
 use crate::turn::decide::{self, Now, Sighting};
-use crate::turn::{AnswerKind, Call, Turn};
+use crate::turn::{Answer, AnswerKind, Call, Mark, Turn};
 
 /// `turnkeep step claim`
 pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> Result<Exit, Failure> {
@@ -22,8 +23,11 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, tickets.any()?, &signal)?;
-    let turn = step.open_turn()?;
-    step.fence(&turn)?;
+    let (turn, history) = step.any_turn()?;
+    step.fence_attempt(&turn)?;
+    if !turn.is_closed() {
+        step.fence_owner(&turn)?;
+    }
     let claimed = |call: &Call, ticket: u64| Claimed {
         turn: turn.id.clone(),
         attempt: ticket,
@@ -33,9 +37,9 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
         runner: None,
     };
     let Some(tool) = &args.tool else {
-        let call = select::call(&turn, &args.call)?;
-        gate(&step, &turn, call)?;
-        let record = claimed(call, step.ticket.attempt);
+        let call = begun_call(&step, &turn, &args.call)?;
+        gate(&step, &turn, &call, &history)?;
+        let record = claimed(&call, step.ticket.attempt);
         return step.commit(vec![record.into()]);
     };
     let parent = args
@@ -47,10 +51,11 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
     let declaration = Declaration { id: &args.call, tool, args: declared_args, parent };
     match declaration.known(&turn)? {
         Some(call) => {
-            gate(&step, &turn, call)?;
+            gate(&step, &turn, call, &history)?;
             let record = claimed(call, step.ticket.attempt);
             step.commit(vec![record.into()])
         }
+        None if turn.is_closed() => Err(step.closed(&turn)),
         None => {
             let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
             let seq = prepared.draft.next_seq();
@@ -61,7 +66,7 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
             let (Some(drafted), Some(call)) = (&drafted, call) else {
                 return Err(Failure::new(Exit::Unexpected, "unexpected", "the declared call is gone"));
             };
-            let gated = gate(&step, drafted, call);
+            let gated = gate(&step, drafted, call, &history);
             if gated.is_ok() {
                 prepared.draft.push(claimed(call, step.ticket.attempt))?;
             }
@@ -138,33 +143,29 @@ impl Declaration<'_> {
     }
 }
 
+/// The call that is to be begun. Of a closed turn there is none but those that are answered.
+pub(super) fn begun_call(step: &Step<'_>, turn: &Turn, word: &str) -> Result<Call, Failure> {
+    match select::call(turn, word) {
+        Err(_) if turn.is_closed() => Err(step.closed(turn)),
+        found => found.cloned(),
+    }
+}
+
 /// Whether this attempt may begin a call now.
 ///
 /// An answered call answers (10), one that needs an approval asks (11), one that may have run is refused (7), and
 /// any other that the table does not let run is refused too (6).
-pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call) -> Result<(), Failure> {
+pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call, history: &History) -> Result<(), Failure> {
     let context = step.desk.context;
     let look = |owner: &Owner| -> Sighting { context.look(owner) };
     let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
+    let named = format!("call {} ({})", call.r#ref, call.tool);
+    if let Some(answer) = &call.answer {
+        return Err(answered(step, call, answer, history)?);
+    }
     // A recovery never runs a nested call by itself; the tool that it is nested in, alive here, may.
     let by_itself = Call { parent: None, ..call.clone() };
     let ruling = decide::rule(turn, if call.may_have_run() { call } else { &by_itself }, &now);
-    let named = format!("call {} ({})", call.r#ref, call.tool);
-    if let Some(answer) = &call.answer {
-        let stored = answer_of(call, step.desk.journal.history());
-        let failure = Failure::new(
-            Exit::AlreadyDone,
-            "answered",
-            format!("{named} is answered: {}", crate::status::call_state(call)),
-        )
-        .with("ref", &call.r#ref)
-        .with("seq", &answer.mark.seq)
-        .hint("use the answer that is stored; do not run the call");
-        return Err(match stored {
-            Some(stored) => failure.with("answer", &stored),
-            None => failure,
-        });
-    }
     let rerun = ruling.decision == Decision::Rerun && call.rerun_by == Some(step.ticket.attempt);
     match ruling.decision {
         Decision::Ask => {
@@ -181,6 +182,25 @@ pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call) -> Result<(), Fail
         _ => Err(Failure::conflict("may_not_run", format!("{named} may not run: {}", ruling.why))
             .with("decision", ruling.decision.word())),
     }
+}
+
+/// The answer that is stored: people get its text, scripts the error document.
+fn answered(step: &Step<'_>, call: &Call, answer: &Answer, history: &History) -> Result<Failure, Failure> {
+    let state = crate::status::call_state(call);
+    let failure = Failure::new(
+        Exit::AlreadyDone,
+        "answered",
+        format!("call {} ({}) is answered: {state}", call.r#ref, call.tool),
+    )
+    .with("ref", &call.r#ref)
+    .with("seq", &answer.mark.seq)
+    .with("state", state)
+    .hint("use the answer that is stored; do not run the call");
+    let Some(stored) = answer_of(call, history) else { return Ok(failure) };
+    if !step.desk.context.out.json {
+        step.desk.context.out.bytes(message::text_of(&stored).as_bytes())?;
+    }
+    Ok(failure.with("answer", &stored))
 }
 
 fn uncertain(step: &Step<'_>, turn: &Turn, call: &Call, named: &str) -> Failure {
@@ -222,10 +242,7 @@ pub(super) fn result(context: &Context, tickets: &Tickets, args: &ResultArgs) ->
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, tickets.any()?, &signal)?;
-    if step.turn().is_none() {
-        return late_for_closed(step, args, body);
-    }
-    let turn = step.open_turn()?;
+    let (turn, history) = step.any_turn()?;
     let call = select::call(&turn, &args.call)?.clone();
     step.check_attempt_exists(&turn)?;
     if args.not_run {
@@ -246,22 +263,22 @@ pub(super) fn result(context: &Context, tickets: &Tickets, args: &ResultArgs) ->
         output_sha256: None,
         duration_ms: None,
     };
-    record_outcome(step, &turn, &call, outcome)
+    record_outcome(step, &turn, &call, &history, outcome)
 }
 
 /// Records a result, repeats it, or keeps it as evidence that came too late.
-fn record_outcome(step: Step<'_>, turn: &Turn, call: &Call, outcome: Outcome) -> Result<Exit, Failure> {
-    match judge_outcome(step.desk.journal.history(), turn, call, &outcome) {
+fn record_outcome(
+    step: Step<'_>,
+    turn: &Turn,
+    call: &Call,
+    history: &History,
+    outcome: Outcome,
+) -> Result<Exit, Failure> {
+    match judge_outcome(history, turn, call, &outcome) {
         Judged::Accept => step.commit(vec![outcome.into()]),
-        Judged::Repeats => match &call.answer {
-            Some(answer) => {
-                let mark = answer.mark.clone();
-                step.repeat(&mark)
-            }
-            None => step.commit(vec![outcome.into()]),
-        },
+        Judged::Repeats(mark) => step.repeat(&mark),
         Judged::Refused(failure) => Err(failure),
-        Judged::Straggler(why) => Err(keep_straggler(step, turn, &outcome, why)),
+        Judged::Straggler(why) => Err(keep_straggler(step, turn, history, &outcome, why)),
     }
 }
 
@@ -269,8 +286,8 @@ fn record_outcome(step: Step<'_>, turn: &Turn, call: &Call, outcome: Outcome) ->
 pub(super) enum Judged {
     /// It is the call's answer.
     Accept,
-    /// It is stored already.
-    Repeats,
+    /// It is stored already, here.
+    Repeats(Mark),
     /// It contradicts, or its call was never begun.
     Refused(Failure),
     /// It came too late: kept as evidence.
@@ -285,7 +302,7 @@ pub(super) fn judge_outcome(history: &History, turn: &Turn, call: &Call, outcome
         let stored = history.get(answer.mark.seq).map(|record| &record.kind);
         return match (answer.kind, stored) {
             (AnswerKind::Result, Some(Kind::Outcome(stored))) if same_outcome(stored, outcome) => {
-                Judged::Repeats
+                Judged::Repeats(answer.mark.clone())
             }
             (AnswerKind::Result, _) if answer.attempt == attempt => Judged::Refused(Failure::conflict(
                 "other_result",
@@ -328,8 +345,14 @@ fn same_outcome(stored: &Outcome, given: &Outcome) -> bool {
     stored.attempt == given.attempt && stored.error == given.error && stored.content == given.content
 }
 
-/// Evidence, never an answer: kept, and the sender is told.
-pub(super) fn keep_straggler(step: Step<'_>, turn: &Turn, outcome: &Outcome, why: String) -> Failure {
+/// Evidence, never an answer: kept once, and the sender is told.
+pub(super) fn keep_straggler(
+    step: Step<'_>,
+    turn: &Turn,
+    history: &History,
+    outcome: &Outcome,
+    why: String,
+) -> Failure {
     let mut content =
         crate::json::ObjectWriter::default().raw("error", if outcome.error { "true" } else { "false" });
     content = content.raw("content", crate::branch::content_of(outcome).get());
@@ -340,52 +363,38 @@ pub(super) fn keep_straggler(step: Step<'_>, turn: &Turn, outcome: &Outcome, why
         content: content.finish(),
         why: why.clone(),
     };
-    let mut step = step;
-    match step.desk.record(vec![straggler.into()]) {
-        Ok(marks) => {
-            let seq = marks.last().map(|mark| mark.seq);
-            Failure::new(
-                Exit::Fenced,
-                "straggler",
-                format!("too late: {why}; the result is kept as evidence"),
-            )
-            .with("ref", &outcome.r#ref)
-            .with("straggler", &seq)
-            .hint("it is no answer; `turnkeep inspect` shows it")
-        }
+    match keep_once(step, history, straggler) {
+        Ok(seq) => Failure::new(
+            Exit::Fenced,
+            "straggler",
+            format!("too late: {why}; the result is kept as evidence"),
+        )
+        .with("ref", &outcome.r#ref)
+        .with("straggler", &seq)
+        .hint("it is no answer; `turnkeep inspect` shows it"),
         Err(failure) => failure,
     }
 }
 
-/// A result for a turn that is closed: evidence.
-fn late_for_closed(mut step: Step<'_>, args: &ResultArgs, body: Option<Raw>) -> Result<Exit, Failure> {
-    let (turn, history) = step.closed_turn()?;
-    let call = select::call(&turn, &args.call)?.clone();
-    step.check_attempt_exists(&turn)?;
-    let error = args.error || body.as_ref().and_then(message::result_is_error).unwrap_or(false);
-    let outcome = Outcome {
-        turn: turn.id.clone(),
-        attempt: step.ticket.attempt,
-        r#ref: call.r#ref,
-        error,
-        content: body,
-        exit: None,
-        signal: None,
-        stdout: None,
-        stderr: None,
-        truncated: None,
-        output_sha256: None,
-        duration_ms: None,
-    };
-    match judge_outcome(&history, &turn, &call, &outcome) {
-        Judged::Repeats => {
-            let mark = call.answer.as_ref().map(|answer| answer.mark.clone()).unwrap_or(turn.newest);
-            step.repeat(&mark)
+/// Records evidence unless the same stands already; says where it stands.
+pub(super) fn keep_once(mut step: Step<'_>, history: &History, straggler: Straggler) -> Result<u64, Failure> {
+    let same = |record: &Record| match &record.kind {
+        Kind::Straggler(kept) => {
+            kept.turn == straggler.turn
+                && kept.attempt == straggler.attempt
+                && kept.r#ref == straggler.r#ref
+                && kept.content == straggler.content
         }
-        Judged::Refused(failure) => Err(failure),
-        Judged::Accept => Err(keep_straggler(step, &turn, &outcome, "the turn is closed".to_owned())),
-        Judged::Straggler(why) => Err(keep_straggler(step, &turn, &outcome, why)),
+        _ => false,
+    };
+    if let Some((_, kept)) = history.iter().find(|(_, record)| same(record)) {
+        return Ok(kept.seq);
     }
+    let marks = step.desk.record(vec![straggler.into()])?;
+    marks
+        .last()
+        .map(|mark| mark.seq)
+        .ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "nothing recorded"))
 }
 
 /// A call that never started: blocked, an unknown tool, bad arguments.
@@ -397,10 +406,13 @@ fn not_run(step: Step<'_>, turn: &Turn, call: &Call) -> Result<Exit, Failure> {
                 let mark = answer.mark.clone();
                 step.repeat(&mark)
             }
-            _ => Err(Failure::conflict(
-                "answered",
-                format!("{named} is answered already: {}", crate::status::call_state(call)),
-            )),
+            _ => {
+                step.fence_attempt(turn)?;
+                Err(Failure::conflict(
+                    "answered",
+                    format!("{named} is answered already: {}", crate::status::call_state(call)),
+                ))
+            }
         };
     }
     step.fence(turn)?;
@@ -433,8 +445,8 @@ pub(super) fn dispatch(context: &Context, tickets: &Tickets, args: &DispatchArgs
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, tickets.any()?, &signal)?;
-    let turn = step.open_turn()?;
-    let call = select::call(&turn, &args.call)?.clone();
+    let (turn, history) = step.any_turn()?;
+    let call = begun_call(&step, &turn, &args.call)?;
     step.check_attempt_exists(&turn)?;
     let record = Dispatched {
         turn: turn.id.clone(),
@@ -451,7 +463,7 @@ pub(super) fn dispatch(context: &Context, tickets: &Tickets, args: &DispatchArgs
         return match &known.receipt {
             None => step.commit(vec![record.into()]),
             Some(stored) if stored == receipt => {
-                let mark = known.mark.clone();
+                let mark = receipt_mark(&history, &call).unwrap_or_else(|| known.mark.clone());
                 step.repeat(&mark)
             }
             Some(_) => Err(Failure::conflict(
@@ -460,7 +472,18 @@ pub(super) fn dispatch(context: &Context, tickets: &Tickets, args: &DispatchArgs
             )),
         };
     }
-    step.fence(&turn)?;
-    gate(&step, &turn, &call)?;
+    step.fence_attempt(&turn)?;
+    if !turn.is_closed() {
+        step.fence_owner(&turn)?;
+    }
+    gate(&step, &turn, &call, &history)?;
     step.commit(vec![record.into()])
+}
+
+/// The record that brought the receipt of a dispatch, which may be a later one than the dispatch.
+fn receipt_mark(history: &History, call: &Call) -> Option<Mark> {
+    let (offset, record) = history.iter().rev().find(|(_, record)| {
+        matches!(&record.kind, Kind::Dispatched(known) if known.r#ref == call.r#ref && known.receipt.is_some())
+    })?;
+    Some(Mark { seq: record.seq, hash: record.hash.clone(), at: record.at.clone(), offset })
 }

@@ -5,9 +5,10 @@
 
 use super::super::args::DeliverArgs;
 use super::super::context::{Context, json_or_text};
-use super::super::desk::{self, Desk};
+use super::super::desk::Desk;
 use super::super::error::{Exit, Failure};
 use super::super::select::Ticket;
+use super::call::keep_once;
 use super::person::{self, told};
 use super::{Step, Tickets};
 use crate::draft::History;
@@ -19,7 +20,7 @@ use crate::record::{Delivery, DeliveryState, Kind, Owner, Straggler, TurnId};
 use crate::run::{self, Command, Echo, Finished, KEEP_BYTES_MAX, RunError};
 use crate::status;
 use crate::turn::decide::{Now, Sighting};
-use crate::turn::{Mark, Session, Turn, next};
+use crate::turn::{Session, Turn, next};
 use std::time::Duration;
 
 /// `turnkeep step deliver`
@@ -30,23 +31,35 @@ pub(super) fn deliver(context: &Context, tickets: &Tickets, args: &DeliverArgs) 
         return publish(context, tickets, args);
     }
     let signal = || context.signal();
-    let by_person = tickets.given.is_some() || args.person.session.is_some();
-    let mut step = if by_person {
-        person::open(context, tickets, args.person.session.as_deref(), oldest_begun, &signal)?
-    } else {
-        Step::open(context, tickets.any()?, &signal)?
+    let session = args.person.session.as_deref();
+    let speaker = match (&tickets.given, session) {
+        (Some(_), _) => Speaker::Hand,
+        (None, Some(_)) => Speaker::Person,
+        (None, None) => Speaker::Driver,
     };
-    let (turn, history) = match step.turn() {
-        Some(turn) => (turn.clone(), step.desk.journal.history().clone()),
-        None => step.closed_turn()?,
+    let step = match speaker {
+        Speaker::Hand | Speaker::Person => person::open(context, tickets, session, oldest_begun, &signal)?,
+        Speaker::Driver | Speaker::Publisher => Step::open(context, tickets.any()?, &signal)?,
     };
     let state = match (receipt.is_some(), args.not_sent) {
         (true, _) => DeliveryState::Sent,
         (false, true) => DeliveryState::NotSent,
         (false, false) => DeliveryState::Waived,
     };
-    let wanted = Wanted { state, receipt, args, by_person };
-    wanted.say(step, &turn, &history)
+    Wanted { state, receipt, args, speaker }.say(step)
+}
+
+/// Who says something about a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    /// A driver, by the ticket in its environment.
+    Driver,
+    /// A ticket given by hand: the driver that began it, else a person.
+    Hand,
+    /// A person who named the session.
+    Person,
+    /// `deliver -- CMD`, about its own command.
+    Publisher,
 }
 
 /// What is said about a delivery that was begun, or never will be.
@@ -54,65 +67,38 @@ struct Wanted<'a> {
     state: DeliveryState,
     receipt: Option<Raw>,
     args: &'a DeliverArgs,
-    by_person: bool,
+    speaker: Speaker,
 }
 
 impl Wanted<'_> {
-    fn say(&self, mut step: Step<'_>, turn: &Turn, history: &History) -> Result<Exit, Failure> {
-        let key = delivery_key(turn)?;
+    fn say(&self, mut step: Step<'_>) -> Result<Exit, Failure> {
+        let (turn, history) = step.any_turn()?;
+        let key = delivery_key(&turn)?;
         let known = turn.delivery.as_ref();
         let stored = known.and_then(|known| match &history.get(known.mark.seq)?.kind {
-            Kind::Delivery(stored) => Some(stored.clone()),
+            Kind::Delivery(stored) => Some(stored),
             _ => None,
         });
-        if let (Some(known), Some(stored)) = (known, &stored)
+        if self.speaker != Speaker::Person {
+            step.check_attempt_exists(&turn)?;
+        }
+        if let (Some(known), Some(stored)) = (known, stored)
             && self.repeats(stored)
         {
             let mark = known.mark.clone();
             return step.repeat(&mark);
         }
         if turn.is_closed() {
-            return self.too_late(step, turn);
+            return self.too_late(step, &turn, &history);
         }
-        step.check_attempt_exists(turn)
-            .or_else(|failure| if self.by_person { Ok(()) } else { Err(failure) })?;
-        let began = known.map(|known| known.attempt);
-        let by_beginner = !self.by_person || began == Some(step.ticket.attempt);
-        match (self.state, known.map(|known| known.state)) {
-            (DeliveryState::Waived, _)
-            | (DeliveryState::Sent | DeliveryState::NotSent, Some(DeliveryState::Begun))
-            | (DeliveryState::Sent, Some(DeliveryState::NotSent)) => {}
-            _ => {
-                if !self.by_person {
-                    step.fence_attempt(turn)?;
-                }
-                return Err(Failure::conflict(
-                    "not_begun",
-                    format!("the delivery of turn {} was never begun", turn.id),
-                )
-                .hint("`turnkeep step deliver --begin` comes before publishing"));
-            }
+        if let Err(failure) = self.check_state(&step, &turn).and_then(|()| self.check_attempt(&step, &turn)) {
+            return Err(self.refused(step, &turn, &history, failure));
         }
-        if !self.by_person && began.is_some_and(|began| began != step.ticket.attempt) {
-            return Err(Failure::new(
-                Exit::Fenced,
-                "fenced",
-                format!(
-                    "attempt {} began the delivery, not attempt {}",
-                    began.unwrap_or(0),
-                    step.ticket.attempt
-                ),
-            )
-            .hint("a person says what became of it, with --session"));
-        }
-        if self.state == DeliveryState::Waived && !self.by_person && known.is_none() {
-            step.fence(turn)?;
-        }
-        self.check_publisher(&step, turn, by_beginner)?;
-        self.check_said_before(&step, turn)?;
+        self.check_publisher(&step, &turn)?;
+        self.check_said_before(&step, &turn)?;
         let record = Delivery {
             turn: turn.id.clone(),
-            attempt: began.unwrap_or(turn.current_number()),
+            attempt: known.map_or(turn.current_number(), |known| known.attempt),
             state: self.state,
             key,
             receipt: self.receipt.clone(),
@@ -120,11 +106,89 @@ impl Wanted<'_> {
             why: self.args.why.clone(),
             runner: None,
         };
-        if self.by_person {
-            told(&step, turn, &format!("delivery {}", self.state), None);
+        if matches!(self.speaker, Speaker::Person | Speaker::Hand) {
+            told(&step, &turn, &format!("delivery {}", self.state), None);
         }
         let receipt = step.desk.step(&turn.id, vec![record.into()])?;
+        // With a CMD that was started nothing of ours is on stdout, unless it is asked for.
+        if self.speaker == Speaker::Publisher && !step.desk.context.out.json {
+            return Ok(Exit::Done);
+        }
         step.answer(receipt)
+    }
+
+    /// What was never begun can only be waived.
+    fn check_state(&self, step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
+        if turn.settled.is_none() {
+            return Err(not_settled(turn));
+        }
+        match (self.state, turn.delivery.as_ref().map(|known| known.state)) {
+            (DeliveryState::Waived, _)
+            | (DeliveryState::Sent | DeliveryState::NotSent, Some(DeliveryState::Begun))
+            | (DeliveryState::Sent, Some(DeliveryState::NotSent)) => Ok(()),
+            _ => {
+                if self.speaker != Speaker::Person {
+                    step.fence_attempt(turn)?;
+                }
+                let said = match turn.delivery {
+                    Some(_) => "is not begun: it was found not sent",
+                    None => "was never begun",
+                };
+                Err(Failure::conflict("not_begun", format!("the delivery of turn {} {said}", turn.id))
+                    .hint("`turnkeep step deliver --begin` comes before publishing"))
+            }
+        }
+    }
+
+    /// A driver speaks of what its own attempt began; only a person speaks of another's.
+    fn check_attempt(&self, step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
+        let asking = step.ticket.attempt;
+        match (self.speaker, &turn.delivery) {
+            (Speaker::Person, _) | (Speaker::Hand, Some(_)) => Ok(()),
+            (Speaker::Driver | Speaker::Publisher, Some(known)) if known.attempt == asking => Ok(()),
+            (Speaker::Driver | Speaker::Publisher, Some(known)) => Err(Failure::new(
+                Exit::Fenced,
+                "fenced",
+                format!("attempt {} began the delivery, not attempt {asking}", known.attempt),
+            )
+            .with("current", &turn.current_number())
+            .hint("a person says what became of it, with --session")),
+            (Speaker::Hand, None) => step.fence_attempt(turn),
+            (Speaker::Driver | Speaker::Publisher, None) => step.fence(turn),
+        }
+    }
+
+    /// A receipt that was fenced off is kept as evidence.
+    fn refused(&self, step: Step<'_>, turn: &Turn, history: &History, failure: Failure) -> Failure {
+        if failure.exit != Exit::Fenced {
+            return failure;
+        }
+        let why = failure.message.clone();
+        match self.keep_receipt(step, turn, history, why) {
+            Ok(Some(seq)) => failure.with("straggler", &seq),
+            Ok(None) => failure,
+            Err(failure) => failure,
+        }
+    }
+
+    fn keep_receipt(
+        &self,
+        step: Step<'_>,
+        turn: &Turn,
+        history: &History,
+        why: String,
+    ) -> Result<Option<u64>, Failure> {
+        let Some(receipt) = &self.receipt else { return Ok(None) };
+        let attempt =
+            if self.speaker == Speaker::Person { turn.current_number() } else { step.ticket.attempt };
+        let straggler = Straggler {
+            turn: turn.id.clone(),
+            attempt,
+            r#ref: None,
+            content: ObjectWriter::default().raw("receipt", receipt.get()).finish(),
+            why,
+        };
+        keep_once(step, history, straggler).map(Some)
     }
 
     fn repeats(&self, stored: &Delivery) -> bool {
@@ -135,37 +199,40 @@ impl Wanted<'_> {
     }
 
     /// The delivery was ended otherwise: a receipt is kept as evidence, anything else is a contradiction.
-    fn too_late(&self, mut step: Step<'_>, turn: &Turn) -> Result<Exit, Failure> {
-        let Some(receipt) = &self.receipt else {
-            return Err(Failure::conflict(
-                "delivered",
-                format!("the delivery of turn {} has ended", turn.id),
-            ));
+    fn too_late(&self, step: Step<'_>, turn: &Turn, history: &History) -> Result<Exit, Failure> {
+        let ended = match &turn.delivery {
+            Some(known) => format!("the delivery of turn {} has ended: {}", turn.id, known.state),
+            None => format!("turn {} is closed, and it has no reply to deliver", turn.id),
         };
-        let attempt = if self.by_person { turn.current_number() } else { step.ticket.attempt };
-        let why = "the delivery was ended before otherwise".to_owned();
-        let straggler = Straggler {
-            turn: turn.id.clone(),
-            attempt,
-            r#ref: None,
-            content: ObjectWriter::default().raw("receipt", receipt.get()).finish(),
-            why,
-        };
-        step.desk.record(vec![straggler.into()])?;
+        if turn.delivery.is_none() || self.receipt.is_none() {
+            if self.speaker != Speaker::Person {
+                step.fence_attempt(turn)?;
+            }
+            return Err(Failure::conflict("delivered", ended));
+        }
+        let seq = self.keep_receipt(step, turn, history, ended.clone())?;
         Err(Failure::new(
             Exit::Fenced,
             "straggler",
-            "the delivery has ended otherwise; the receipt is kept as evidence",
-        ))
+            format!("{ended}; this receipt is another one and is kept as evidence"),
+        )
+        .with("straggler", &seq)
+        .hint("it may have been published twice: look it up by both receipts"))
     }
 
     /// A publisher that lives may still bring its receipt.
-    fn check_publisher(&self, step: &Step<'_>, turn: &Turn, by_beginner: bool) -> Result<(), Failure> {
+    fn check_publisher(&self, step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
         let context = step.desk.context;
         let look = |owner: &Owner| -> Sighting { context.look(owner) };
         let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
-        let own_command = turn.delivery.as_ref().is_some_and(|delivery| delivery.runner.is_none());
-        if (by_beginner && own_command) || self.args.person.force || !next::publisher_lives(turn, &now) {
+        let began = turn.delivery.as_ref().is_some_and(|known| known.attempt == step.ticket.attempt);
+        let by_hand = turn.delivery.as_ref().is_some_and(|known| known.runner.is_none());
+        let its_own = match self.speaker {
+            Speaker::Publisher => true,
+            Speaker::Driver | Speaker::Hand => began && by_hand,
+            Speaker::Person => false,
+        };
+        if its_own || self.args.person.force || !next::publisher_lives(turn, &now) {
             return Ok(());
         }
         Err(Failure::new(
@@ -207,13 +274,11 @@ fn publish(context: &Context, tickets: &Tickets, args: &DeliverArgs) -> Result<E
         }
     };
     let mut step = Step::open(context, ticket.clone(), &signal)?;
-    let (turn, history) = match step.turn() {
-        Some(turn) => (turn.clone(), step.desk.journal.history().clone()),
-        None => step.closed_turn()?,
-    };
+    let (turn, history) = step.any_turn()?;
+    step.fence_attempt(&turn)?;
     let key = delivery_key(&turn)?;
     check_begin(&step, &turn)?;
-    step.fence(&turn)?;
+    step.fence_owner(&turn)?;
     let reply = status::reply(&turn, &history)
         .ok_or_else(|| Failure::conflict("no_reply", format!("turn {} has no reply to deliver", turn.id)))?;
     let runner = if args.cmd.is_empty() {
@@ -235,19 +300,18 @@ fn publish(context: &Context, tickets: &Tickets, args: &DeliverArgs) -> Result<E
     if args.cmd.is_empty() {
         return step.commit(vec![begun.into()]);
     }
-    step.desk.step(&turn.id, vec![begun.clone().into()])?;
+    step.desk.step(&turn.id, vec![begun.into()])?;
     drop(step);
     let lease_ms = turn.current().and_then(|attempt| attempt.lease_ms);
     let finished = start(context, &ticket, args, &reply, &key, lease_ms);
-    end(context, &ticket, finished, begun)
+    end(context, &ticket, finished, args)
 }
 
 /// Whether a delivery may begin: not one that may be out already.
 fn check_begin(step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
     let Some(known) = &turn.delivery else {
         if turn.settled.is_none() {
-            return Err(Failure::conflict("not_settled", format!("turn {} is not settled", turn.id))
-                .hint("`turnkeep step settle` comes before its delivery"));
+            return Err(not_settled(turn));
         }
         return Ok(());
     };
@@ -302,7 +366,7 @@ fn end(
     context: &Context,
     ticket: &Ticket,
     finished: Result<Finished, RunError>,
-    begun: Delivery,
+    args: &DeliverArgs,
 ) -> Result<Exit, Failure> {
     let told = match &finished {
         Ok(finished) if finished.exit == Some(0) => None,
@@ -326,12 +390,13 @@ fn end(
     let receipt = if output.is_empty() { None } else { Some(json_or_text(output)?) };
     let signal = || None;
     let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
-    let mut step = Step { desk: Desk::new(context, journal), ticket: ticket.clone() };
-    let sent = Delivery { state: DeliveryState::Sent, receipt, runner: None, ..begun };
-    let marks: Vec<Mark> = step.desk.record(vec![sent.into()])?;
-    let mark =
-        marks.last().ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "nothing recorded"))?;
-    step.answer(desk::receipt(mark, desk::Repeated::No))
+    let step = Step { desk: Desk::new(context, journal), ticket: ticket.clone() };
+    Wanted { state: DeliveryState::Sent, receipt, args, speaker: Speaker::Publisher }.say(step)
+}
+
+fn not_settled(turn: &Turn) -> Failure {
+    Failure::conflict("not_settled", format!("turn {} is not settled", turn.id))
+        .hint("`turnkeep step settle` comes before its delivery")
 }
 
 fn delivery_key(turn: &Turn) -> Result<String, Failure> {

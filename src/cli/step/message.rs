@@ -4,12 +4,13 @@ use super::super::args::{FileArgs, MessageArgs};
 use super::super::context::Context;
 use super::super::error::{Exit, Failure};
 use super::{Step, Tickets, content, no_content};
+use crate::draft::History;
 use crate::json::Raw;
 use crate::message::{self, Meaning, Role};
 use crate::record::{CallIntent, Kind, Message};
 use crate::recovery;
 use crate::turn::{Mark, Turn, What};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// `turnkeep step message`
 pub(super) fn message(context: &Context, tickets: &Tickets, args: &MessageArgs) -> Result<Exit, Failure> {
@@ -52,7 +53,7 @@ pub(super) fn message(context: &Context, tickets: &Tickets, args: &MessageArgs) 
     write(step, prepared)
 }
 
-const ANSWER_FIRST: &str =
+pub(super) const ANSWER_FIRST: &str =
     "run the open calls and record their results, or `turnkeep recover`, then say this";
 
 /// Writes a message with the `not_run` of calls that will never run.
@@ -171,15 +172,21 @@ pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Re
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, tickets.any()?, &signal)?;
-    let turn = step.open_turn()?;
-    step.fence(&turn)?;
-    let known = known_ids(&step, &turn);
+    let (turn, history) = step.any_turn()?;
+    step.fence_attempt(&turn)?;
+    let mut known = known_ids(&step, &turn, &history);
+    if let Some(mark) = all_known(&entries, &known) {
+        return step.repeat(&mark);
+    }
+    if turn.is_closed() {
+        return Err(step.closed(&turn));
+    }
+    step.fence_owner(&turn)?;
     let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
     let mut last = None;
     for (line, entry) in &entries {
-        let id = entry.view().object().and_then(|object| object.string("id")).unwrap_or_default();
-        if let Some(mark) = known.iter().find(|(known, _)| *known == id).map(|(_, mark)| mark.clone()) {
-            last = Some((mark, super::Repeated::Yes));
+        if let Some(mark) = known.get(&id_of(entry)) {
+            last = Some((mark.clone(), super::Repeated::Yes));
             continue;
         }
         let at_line =
@@ -196,6 +203,7 @@ pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Re
         let record = recovery::entry_record(&prepared.draft, &turn.id, entry, &context.policy);
         let mark = prepared.draft.push(record).map_err(|error| at_line(error.into()))?;
         close_cut_off(&mut prepared, &turn.id)?;
+        known.insert(id_of(entry), mark.clone());
         last = Some((mark, super::Repeated::No));
     }
     let Some((mark, repeated)) = last else { return Err(no_content("entries, one a line,")) };
@@ -229,25 +237,36 @@ fn entries(text: &str) -> Result<Vec<(usize, Raw)>, Failure> {
     Ok(entries)
 }
 
+fn id_of(entry: &Raw) -> String {
+    entry.view().object().and_then(|object| object.string("id")).unwrap_or_default()
+}
+
+/// The record of the last entry, if none of them is new.
+fn all_known(entries: &[(usize, Raw)], known: &HashMap<String, Mark>) -> Option<Mark> {
+    let marks: Option<Vec<&Mark>> = entries.iter().map(|(_, entry)| known.get(&id_of(entry))).collect();
+    marks?.last().map(|mark| (*mark).clone())
+}
+
 /// Ids of entries that the journal has, and of those that a recovery wrote.
-fn known_ids(step: &Step<'_>, turn: &Turn) -> Vec<(String, Mark)> {
+fn known_ids(step: &Step<'_>, turn: &Turn, history: &History) -> HashMap<String, Mark> {
     let said = turn.facts.iter().filter_map(|fact| match &fact.what {
         What::Said(said) => Some((said.entry_id.clone()?, fact.mark.clone())),
         What::Attempt | What::Steered(_) | What::Answer(_) => None,
     });
-    let mut known: Vec<(String, Mark)> = said.collect();
+    let mut known: HashMap<String, Mark> = said.collect();
     let session = &step.ticket.session;
     let path = super::desk::tree_path(turn, None);
     let tree = path.and_then(|path| crate::treefile::read(&step.desk.context.storage, &path).ok());
     if let Some(tree) = tree.filter(|_| super::desk::writes_tree(turn)) {
-        let ours = crate::branch::ours(session, turn, step.desk.journal.history(), &tree);
-        known.extend(ours.into_iter().map(|id| (id, turn.newest.clone())));
+        for id in crate::branch::ours(session, turn, history, &tree) {
+            known.entry(id).or_insert_with(|| turn.newest.clone());
+        }
     }
     known
 }
 
 /// The model's message that stands last, as its body.
-pub(super) fn last_model_body(turn: &Turn, history: &crate::draft::History) -> Option<(Mark, Raw)> {
+pub(super) fn last_model_body(turn: &Turn, history: &History) -> Option<(Mark, Raw)> {
     let (fact, _, _) = turn.last_model()?;
     let body = match &history.get(fact.mark.seq)?.kind {
         Kind::Message(said) => said.message.clone(),

@@ -15,6 +15,7 @@ use super::context::{Context, read_file};
 use super::desk::{self, Desk, Repeated};
 use super::error::{Exit, Failure};
 use super::select::Ticket;
+use crate::draft::History;
 use crate::json::Raw;
 use crate::record::{Heartbeat, Kind, Note, Owner};
 use crate::status::{Receipt, Status};
@@ -59,8 +60,8 @@ impl Tickets {
             return Ok(given.clone());
         }
         match std::env::var("TURNKEEP_TICKET") {
-            Ok(text) => Ticket::parse(&text),
-            Err(_) => Err(Failure::usage("no_ticket", "there is no ticket")
+            Ok(text) if !text.is_empty() => Ticket::parse(&text),
+            _ => Err(Failure::usage("no_ticket", "there is no ticket")
                 .hint("pass what admit or recover printed as --ticket, or in TURNKEEP_TICKET")),
         }
     }
@@ -90,16 +91,28 @@ impl<'a> Step<'a> {
 
     /// The turn, which must not be closed.
     pub(super) fn open_turn(&mut self) -> Result<Turn, Failure> {
-        if let Some(turn) = self.turn() {
-            return Ok(turn.clone());
+        let (turn, _) = self.any_turn()?;
+        if turn.is_closed() { Err(self.closed(&turn)) } else { Ok(turn) }
+    }
+
+    /// The turn and its records, closed or not.
+    pub(super) fn any_turn(&mut self) -> Result<(Turn, History), Failure> {
+        match self.turn() {
+            Some(turn) => Ok((turn.clone(), self.desk.journal.history().clone())),
+            None => self.closed_turn(),
         }
-        let (turn, _) = self.closed_turn()?;
-        Err(Failure::conflict("turn_closed", format!("turn {} is closed", turn.id))
-            .hint("a new input is a new turn: `turnkeep admit`"))
+    }
+
+    /// A closed turn takes no steps; who was fenced before it closed is told that first.
+    pub(super) fn closed(&self, turn: &Turn) -> Failure {
+        self.fence_attempt(turn).err().unwrap_or_else(|| {
+            Failure::conflict("turn_closed", format!("turn {} is closed", turn.id))
+                .hint("a new input is a new turn: `turnkeep admit`")
+        })
     }
 
     /// A closed turn with its records: the slow way, through the whole journal.
-    pub(super) fn closed_turn(&mut self) -> Result<(Turn, crate::draft::History), Failure> {
+    fn closed_turn(&mut self) -> Result<(Turn, History), Failure> {
         let loaded = self.desk.journal.load_all(Retain::All)?;
         let id = &self.ticket.turn;
         let turn = loaded.session.as_ref().and_then(|session| session.turn(id)).cloned();
@@ -153,7 +166,7 @@ impl<'a> Step<'a> {
     }
 
     /// A subshell that admitted and ended owns nothing any more: refused before any effect.
-    fn fence_owner(&self, turn: &Turn) -> Result<(), Failure> {
+    pub(super) fn fence_owner(&self, turn: &Turn) -> Result<(), Failure> {
         let context = self.desk.context;
         let look = |owner: &Owner| -> Sighting { context.look(owner) };
         let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
@@ -181,14 +194,14 @@ impl<'a> Step<'a> {
     }
 
     /// Answers with the receipt of a record that stands already.
-    pub(super) fn repeat(self, mark: &Mark) -> Result<Exit, Failure> {
+    pub(super) fn repeat(mut self, mark: &Mark) -> Result<Exit, Failure> {
         // A step that was killed between journal and tree left the branch behind.
         self.desk.update_tree(&self.ticket.turn);
         self.answer(desk::receipt(mark, Repeated::Yes))
     }
 
     /// Prints the receipt, or the status document with it.
-    pub(super) fn answer(&self, receipt: Receipt) -> Result<Exit, Failure> {
+    pub(super) fn answer(&mut self, receipt: Receipt) -> Result<Exit, Failure> {
         let context = self.desk.context;
         if context.out.json {
             let status = self.status()?;
@@ -199,11 +212,24 @@ impl<'a> Step<'a> {
         Ok(Exit::Done)
     }
 
-    pub(super) fn status(&self) -> Result<Status, Failure> {
+    pub(super) fn status(&mut self) -> Result<Status, Failure> {
         let id = &self.ticket.turn;
-        let status = self.desk.status(Some(id), Asker::Owner)?;
-        let ticket = self.turn().map(|turn| crate::status::ticket(&self.ticket.session, turn));
-        Ok(Status { turn: Some(id.clone()), ticket, ..status })
+        let Some(turn) = self.turn() else {
+            // Of a closed turn, a driver has no ticket to go on with.
+            let loaded = self.desk.journal.load_all(Retain::All)?;
+            let session = loaded.session.as_ref().map_or_else(|| self.desk.session(), Ok)?;
+            let (context, at) = (self.desk.context, &self.desk.at);
+            return Ok(desk::status_of(
+                context,
+                session,
+                session.turn(id),
+                &loaded.history,
+                at,
+                Asker::Owner,
+            ));
+        };
+        let ticket = crate::status::ticket(&self.ticket.session, turn);
+        Ok(Status { ticket: Some(ticket), ..self.desk.status(Some(id), Asker::Owner)? })
     }
 }
 
@@ -223,13 +249,10 @@ fn note(context: &Context, tickets: &Tickets, file: Option<&PathBuf>) -> Result<
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, tickets.any()?, &signal)?;
-    let turn = match step.turn() {
-        Some(turn) => turn.clone(),
-        None => step.closed_turn()?.0,
-    };
-    step.check_attempt_exists(&turn)?;
+    let (turn, _) = step.any_turn()?;
+    step.fence_attempt(&turn)?;
     if !turn.is_closed() {
-        step.fence(&turn)?;
+        step.fence_owner(&turn)?;
     }
     let note =
         Note { turn: turn.id, attempt: step.ticket.attempt, content: Raw::structured_or_text(&content)? };

@@ -5,17 +5,20 @@
 
 use super::super::args::{ApproveArgs, CancelArgs, DenyArgs, PersonArgs, ReconcileArgs, SteerArgs};
 use super::super::context::{Context, json_or_text, milliseconds};
+use super::super::desk::Desk;
 use super::super::error::{Exit, Failure};
 use super::super::select::{self, Ticket};
 use super::{Step, Tickets, content, no_content};
+use crate::draft::History;
 use crate::explain;
+use crate::json::Raw;
 use crate::message;
 use crate::record::{
     Approval, ApprovalDecision, At, Cancelled, Decision, Kind, NotRunWhy, Owner, Reconciled,
     ReconciledOutcome, Steered, TurnId,
 };
 use crate::turn::decide::{self, Now, Sighting};
-use crate::turn::{Call, Retain, Session, Turn, next};
+use crate::turn::{Call, Mark, Retain, Session, Turn, next};
 
 /// `turnkeep step approve`
 pub(super) fn approve(context: &Context, tickets: &Tickets, args: &ApproveArgs) -> Result<Exit, Failure> {
@@ -29,6 +32,7 @@ pub(super) fn approve(context: &Context, tickets: &Tickets, args: &ApproveArgs) 
         let micros = i64::try_from(milliseconds(seconds)).unwrap_or(i64::MAX).saturating_mul(1_000);
         At::from_micros(step.desk.at.micros().saturating_add(micros))
     });
+    check_not_contradicted(&step, &call, ApprovalDecision::Granted)?;
     if let Some(word) = &call.approved
         && word.decision == ApprovalDecision::Granted
         && word.by == args.by
@@ -67,6 +71,7 @@ pub(super) fn deny(context: &Context, tickets: &Tickets, args: &DenyArgs) -> Res
     }
     let call = open_call(&turn, &args.call)?;
     check_decidable(&step, &turn, &call, &args.person)?;
+    check_not_contradicted(&step, &call, ApprovalDecision::Denied)?;
     let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
     let mark = prepared.draft.push(Approval {
         turn: turn.id.clone(),
@@ -100,7 +105,7 @@ pub(super) fn reconcile(context: &Context, tickets: &Tickets, args: &ReconcileAr
     context.arm()?;
     let signal = || context.signal();
     let mut step = open(context, tickets, args.person.session.as_deref(), open_turn, &signal)?;
-    let turn = step.open_turn()?;
+    let (turn, history) = step.any_turn()?;
     let call = select::call(&turn, &args.call)?.clone();
     let record = Reconciled {
         turn: turn.id.clone(),
@@ -111,7 +116,7 @@ pub(super) fn reconcile(context: &Context, tickets: &Tickets, args: &ReconcileAr
         content: body,
     };
     let standing = call.answer.as_ref().map(|answer| answer.mark.clone()).or(call.not_applied.clone());
-    if let Some(mark) = standing.filter(|mark| says_same(&step, mark.seq, &record)) {
+    if let Some(mark) = standing.filter(|mark| says_same(&history, mark.seq, &record)) {
         return step.repeat(&mark);
     }
     let call = open_call(&turn, &args.call)?;
@@ -141,7 +146,7 @@ pub(super) fn cancel(context: &Context, tickets: &Tickets, args: &CancelArgs) ->
     context.arm()?;
     let signal = || context.signal();
     let mut step = open(context, tickets, args.session.as_deref(), open_turn, &signal)?;
-    let turn = step.open_turn()?;
+    let (turn, _) = step.any_turn()?;
     if let Some(cancelled) = &turn.cancelled {
         let mark = cancelled.mark.clone();
         if cancelled.by == args.by && cancelled.reason == args.reason {
@@ -151,6 +156,9 @@ pub(super) fn cancel(context: &Context, tickets: &Tickets, args: &CancelArgs) ->
             "cancelled",
             format!("turn {} was cancelled before by {}", turn.id, cancelled.by),
         ));
+    }
+    if turn.is_closed() {
+        return Err(step.closed(&turn));
     }
     let cancelled = Cancelled { turn: turn.id.clone(), by: args.by.clone(), reason: args.reason.clone() };
     told(&step, &turn, "cancelled", None);
@@ -163,23 +171,16 @@ pub(super) fn steer(context: &Context, tickets: &Tickets, args: &SteerArgs) -> R
     super::super::admit::check_key(args.delivery.as_deref())?;
     context.arm()?;
     let signal = || context.signal();
-    let mut step = open(context, tickets, args.session.as_deref(), open_turn, &signal)?;
-    let turn = step.open_turn()?;
-    if let Some(key) = &args.delivery {
-        let same = turn.steered.iter().find(|steered| steered.delivery.as_ref() == Some(key));
-        if let Some(steered) = same.filter(|steered| steered.input == input) {
-            let mark = steered.mark.clone();
-            return step.repeat(&mark);
-        }
-        let all = step.desk.journal.load_all(Retain::Unclosed)?;
-        let known = all.session.as_ref().and_then(|session| session.turn_of_key(key));
-        if let Some(known) = known {
-            return Err(Failure::conflict(
-                "other_input",
-                format!("delivery key {key:?} was used before, in turn {known}"),
-            ));
-        }
+    let mut named = Named::open(context, tickets, args.session.as_deref(), &signal)?;
+    // The key is looked at first: a message that joined a turn may be sent again when that turn is long closed.
+    if let Some(known) =
+        args.delivery.as_deref().map(|key| known_steer(&mut named, key, &input)).transpose()?
+        && let Some((turn, mark)) = known
+    {
+        return named.step(turn)?.repeat(&mark);
     }
+    let mut step = named.choose(open_turn)?;
+    let turn = step.open_turn()?;
     let steered = Steered {
         turn: turn.id.clone(),
         delivery: args.delivery.clone(),
@@ -190,6 +191,23 @@ pub(super) fn steer(context: &Context, tickets: &Tickets, args: &SteerArgs) -> R
     step.commit(vec![steered.into()])
 }
 
+/// The turn and record of a message that joined under this key; the key names one input for ever.
+fn known_steer(named: &mut Named<'_>, key: &str, input: &Raw) -> Result<Option<(TurnId, Mark)>, Failure> {
+    let loaded = named.desk.journal.load_all(Retain::All)?;
+    let Some(session) = &loaded.session else { return Ok(None) };
+    let Some(turn) = session.turn_of_key(key).and_then(|turn| session.turn(turn)) else { return Ok(None) };
+    let same = turn.steered.iter().find(|steered| steered.delivery.as_deref() == Some(key));
+    match same.filter(|steered| steered.input == *input) {
+        Some(steered) => Ok(Some((turn.id.clone(), steered.mark.clone()))),
+        None => Err(Failure::conflict(
+            "other_input",
+            format!("delivery key {key:?} was used before, in turn {}", turn.id),
+        )
+        .with("turn", &turn.id)
+        .hint("a delivery key names one input for ever; use a fresh key for a new one")),
+    }
+}
+
 /// Opens the journal that a person named, on the turn that `choose` takes where none is named.
 pub(super) fn open<'a>(
     context: &'a Context,
@@ -198,29 +216,63 @@ pub(super) fn open<'a>(
     choose: impl Fn(&Session) -> Option<TurnId>,
     signal: &'a dyn Fn() -> Option<i32>,
 ) -> Result<Step<'a>, Failure> {
-    if let Some(given) = &tickets.given {
-        return Step::open(context, given.clone(), signal);
+    Named::open(context, tickets, session, signal)?.choose(choose)
+}
+
+/// The journal of the session that a person named.
+struct Named<'a> {
+    desk: Desk<'a>,
+    session: String,
+    turn: Option<TurnId>,
+    /// Of a ticket given by hand.
+    attempt: Option<u64>,
+}
+
+impl<'a> Named<'a> {
+    fn open(
+        context: &'a Context,
+        tickets: &Tickets,
+        session: Option<&str>,
+        signal: &'a dyn Fn() -> Option<i32>,
+    ) -> Result<Self, Failure> {
+        let (session, turn, attempt) = match (&tickets.given, session) {
+            (Some(given), _) => (given.session.clone(), Some(given.turn.clone()), Some(given.attempt)),
+            (None, Some(name)) => {
+                let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
+                let (session, turn) = select::session_and_turn(name, exists);
+                (session, turn, None)
+            }
+            (None, None) => {
+                return Err(Failure::usage(
+                    "no_session_named",
+                    "a person's act needs --session S, or a --ticket given by hand",
+                )
+                .hint("the ticket in TURNKEEP_TICKET is the driver's and is not taken for a person's word"));
+            }
+        };
+        let journal = context.open(&session, signal)?;
+        Ok(Self { desk: Desk::new(context, journal), session, turn, attempt })
     }
-    let Some(name) = session else {
-        return Err(Failure::usage(
-            "no_session_named",
-            "a person's act needs --session S, or a --ticket given by hand",
-        )
-        .hint("the ticket in TURNKEEP_TICKET is the driver's and is not taken for a person's word"));
-    };
-    let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
-    let (session, turn) = select::session_and_turn(name, exists);
-    let journal = context.open(&session, signal)?;
-    let turn = match turn {
-        Some(turn) => turn,
-        None => journal.session().and_then(&choose).ok_or_else(|| {
-            Failure::conflict("no_such_turn", format!("session {session} has no turn to act on"))
-                .hint(format!("`turnkeep inspect {session}` lists the turns; name one as {session}:TURN"))
-        })?,
-    };
-    let desk = super::desk::Desk::new(context, journal);
-    let attempt = desk.turn(&turn).map_or(0, Turn::current_number);
-    Ok(Step { desk, ticket: Ticket { session, turn, attempt } })
+
+    /// On the turn that was named, else on the one that `choose` takes.
+    fn choose(self, choose: impl Fn(&Session) -> Option<TurnId>) -> Result<Step<'a>, Failure> {
+        let chosen = self.turn.clone().or_else(|| self.desk.journal.session().and_then(choose));
+        let turn = chosen.ok_or_else(|| {
+            Failure::conflict("no_such_turn", format!("session {} has no turn to act on", self.session))
+                .hint(format!("`turnkeep inspect {0}` lists the turns; name one as {0}:TURN", self.session))
+        })?;
+        self.step(turn)
+    }
+
+    /// On this turn. A person speaks under the newest attempt.
+    fn step(self, turn: TurnId) -> Result<Step<'a>, Failure> {
+        let ticket = Ticket { session: self.session, turn, attempt: self.attempt.unwrap_or(0) };
+        let mut step = Step { desk: self.desk, ticket };
+        if self.attempt.is_none() {
+            step.ticket.attempt = step.any_turn()?.0.current_number();
+        }
+        Ok(step)
+    }
 }
 
 fn open_turn(session: &Session) -> Option<TurnId> {
@@ -265,6 +317,23 @@ fn check_decidable(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArg
     check_claimant(step, turn, call, person)
 }
 
+/// A word that stands is not taken back by its opposite; one that ran out does not stand.
+fn check_not_contradicted(step: &Step<'_>, call: &Call, decision: ApprovalDecision) -> Result<(), Failure> {
+    let standing = call
+        .approved
+        .as_ref()
+        .filter(|word| word.expires.as_ref().is_none_or(|expires| step.desk.at.micros() < expires.micros()));
+    match standing {
+        Some(word) if word.decision != decision => Err(Failure::conflict(
+            "decided",
+            format!("call {} ({}) was {} before by {}", call.r#ref, call.tool, word.decision, word.by),
+        )
+        .with("seq", &word.mark.seq)
+        .hint("`turnkeep step cancel` stops the whole turn")),
+        _ => Ok(()),
+    }
+}
+
 /// A claimant that lives is at it.
 fn check_claimant(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArgs) -> Result<(), Failure> {
     let context = step.desk.context;
@@ -284,8 +353,8 @@ fn check_claimant(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArgs
     .hint("wait for it or end it; `--force --why TEXT` decides all the same"))
 }
 
-fn says_same(step: &Step<'_>, seq: u64, record: &Reconciled) -> bool {
-    matches!(step.desk.journal.history().get(seq).map(|record| &record.kind), Some(Kind::Reconciled(known)) if known == record)
+fn says_same(history: &History, seq: u64, record: &Reconciled) -> bool {
+    matches!(history.get(seq).map(|record| &record.kind), Some(Kind::Reconciled(known)) if known == record)
 }
 
 /// Whether the same was said before about a claim that was since replaced.

@@ -6,9 +6,9 @@
 use super::super::args::RunArgs;
 use super::super::context::{Context, json_option};
 use super::super::error::{Exit, Failure};
-use super::super::select::{self, Ticket};
+use super::super::select::Ticket;
 use super::super::spool;
-use super::call::{Declaration, Judged, answer_of, gate, judge_outcome, keep_straggler};
+use super::call::{Declaration, Judged, answer_of, begun_call, gate, judge_outcome, keep_straggler};
 use super::{Step, Tickets};
 use crate::draft::History;
 use crate::journal::Journal;
@@ -55,21 +55,22 @@ fn try_run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit,
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, ticket.clone(), &signal)?;
-    let turn = step.open_turn()?;
+    let (turn, history) = step.any_turn()?;
+    step.fence_attempt(&turn)?;
     let chosen = match &args.tool {
         None => {
-            let call = select::call(&turn, &args.call)?.clone();
-            match stored(&step, &turn, &call)? {
-                Some(exit) => return Ok(exit),
-                None => step.fence(&turn)?,
+            let call = begun_call(&step, &turn, &args.call)?;
+            if let Some(exit) = stored(&step, &turn, &call, &history)? {
+                return Ok(exit);
             }
-            gate(&step, &turn, &call)?;
+            step.fence_owner(&turn)?;
+            gate(&step, &turn, &call, &history)?;
             Chosen { call: call.r#ref, intent: None }
         }
         Some(tool) => {
             let given = declared_args.map_or_else(|| argv(&args.cmd), Ok)?;
             let declaration = Declaration { id: &args.call, tool, args: given, parent: None };
-            match choose(context, &mut step, &turn, &declaration, args)? {
+            match choose(context, &mut step, (&turn, &history), &declaration, args)? {
                 Ok(chosen) => chosen,
                 Err(exit) => return Ok(exit),
             }
@@ -107,23 +108,26 @@ fn argv(cmd: &[OsString]) -> Result<Raw, Failure> {
 fn choose(
     context: &Context,
     step: &mut Step<'_>,
-    turn: &Turn,
+    (turn, history): (&Turn, &History),
     declaration: &Declaration<'_>,
     args: &RunArgs,
 ) -> Result<Result<Chosen, Exit>, Failure> {
     let known = declaration.known(turn)?;
     if let Some(call) = known {
-        let again = args.retry_failed && failed(call, step.desk.journal.history());
+        let again = args.retry_failed && failed(call, history);
         if !again {
-            if let Some(exit) = stored_of_script(step, call)? {
+            if let Some(exit) = stored_of_script(step, call, history)? {
                 return Ok(Err(exit));
             }
-            step.fence(turn)?;
-            gate(step, turn, call).map_err(|failure| held(failure, call))?;
+            step.fence_owner(turn)?;
+            gate(step, turn, call, history).map_err(|failure| held(failure, call))?;
             return Ok(Ok(Chosen { call: call.r#ref, intent: None }));
         }
     }
-    step.fence(turn)?;
+    if turn.is_closed() {
+        return Err(step.closed(turn));
+    }
+    step.fence_owner(turn)?;
     let prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
     let seq = prepared.draft.next_seq();
     let intent = declaration.intent(context, step, &turn.id, seq)?;
@@ -147,9 +151,9 @@ fn failed(call: &Call, history: &History) -> bool {
 }
 
 /// A stored result is printed again and nothing runs: an announced call.
-fn stored(step: &Step<'_>, turn: &Turn, call: &Call) -> Result<Option<Exit>, Failure> {
+fn stored(step: &Step<'_>, turn: &Turn, call: &Call, history: &History) -> Result<Option<Exit>, Failure> {
     let Some(answer) = &call.answer else { return Ok(None) };
-    let Some(record) = step.desk.journal.history().get(answer.mark.seq) else { return Ok(None) };
+    let Some(record) = history.get(answer.mark.seq) else { return Ok(None) };
     if let Kind::Outcome(outcome) = &record.kind
         && !step.desk.context.out.json
     {
@@ -157,44 +161,56 @@ fn stored(step: &Step<'_>, turn: &Turn, call: &Call) -> Result<Option<Exit>, Fai
         step.desk.context.out.note(&format!("call {} is answered already; it was not run", call.r#ref));
         return Ok(Some(Exit::AlreadyDone));
     }
-    gate(step, turn, call).map(|()| None)
+    gate(step, turn, call, history).map(|()| None)
 }
 
 /// The same for a step of a script, whose exit status is CMD's.
-fn stored_of_script(step: &Step<'_>, call: &Call) -> Result<Option<Exit>, Failure> {
+fn stored_of_script(step: &mut Step<'_>, call: &Call, history: &History) -> Result<Option<Exit>, Failure> {
     let Some(answer) = &call.answer else { return Ok(None) };
     let context = step.desk.context;
-    let history = step.desk.journal.history();
-    match (answer.kind, history.get(answer.mark.seq).map(|record| &record.kind)) {
+    let named = format!("call {} ({})", call.r#ref, call.tool);
+    let exit = match (answer.kind, history.get(answer.mark.seq).map(|record| &record.kind)) {
         (AnswerKind::Result, Some(Kind::Outcome(outcome))) => {
             print_outcome(context, outcome)?;
-            Ok(Some(Exit::OfCommand(status_of(outcome))))
+            Exit::OfCommand(status_of(outcome))
         }
-        (AnswerKind::Applied, _) => {
+        (AnswerKind::Result | AnswerKind::Applied, _) => {
             if let Some(content) = answer_of(call, history) {
-                context.out.bytes(crate::message::text_of(&content).as_bytes())?;
+                print_text(context, &content)?;
             }
-            Ok(Some(Exit::Done))
+            Exit::Done
         }
-        (kind, _) => {
-            let told = match kind {
-                AnswerKind::NotRun(_) => "was not run and will not be",
-                _ => "has an outcome that is unknown and stays so",
-            };
-            Err(Failure::new(
+        (AnswerKind::NotRun(_), _) => {
+            // Known not to have run, so this is no unknown outcome.
+            return Err(Failure::conflict("not_run", format!("{named} was not run and will not be"))
+                .with("ref", &call.r#ref)
+                .hint("give the step another id, or end the turn"));
+        }
+        (AnswerKind::Interrupted | AnswerKind::Unknown, _) => {
+            return Err(Failure::new(
                 Exit::Unknown,
                 "outcome_unknown",
-                format!("call {} ({}) {told}", call.r#ref, call.tool),
+                format!("{named} has an outcome that is unknown and stays so"),
             )
             .with("ref", &call.r#ref)
-            .hint("this 7 is turnkeep's, not the command's: give the step another id, or end the turn"))
+            .hint("this 7 is turnkeep's, not the command's: give the step another id, or end the turn"));
         }
+    };
+    if context.out.json {
+        step.answer(super::desk::receipt(&answer.mark, super::Repeated::Yes))?;
     }
+    Ok(Some(exit))
+}
+
+/// Text where the output of CMD would stand.
+fn print_text(context: &Context, content: &Raw) -> Result<(), Failure> {
+    let text = crate::message::text_of(content);
+    if context.out.json { context.out.stderr(text.as_bytes()) } else { context.out.bytes(text.as_bytes()) }
 }
 
 fn print_outcome(context: &Context, outcome: &Outcome) -> Result<(), Failure> {
     match (&outcome.stdout, &outcome.content) {
-        (None, Some(content)) => context.out.bytes(crate::message::text_of(content).as_bytes()),
+        (None, Some(content)) => print_text(context, content),
         (stdout, _) => {
             let bytes = stdout.as_deref().unwrap_or_default().as_bytes();
             if context.out.json { context.out.stderr(bytes) } else { context.out.bytes(bytes) }
@@ -227,7 +243,7 @@ fn claim(step: &mut Step<'_>, turn: &Turn, chosen: Chosen, runner: Owner) -> Res
     let (Some(drafted), Some(call)) = (drafted, call) else {
         return Err(Failure::new(Exit::Unexpected, "unexpected", "the call is gone"));
     };
-    let gated = gate(step, &drafted, &call);
+    let gated = gate(step, &drafted, &call, &prepared.draft.history);
     if gated.is_ok() {
         prepared.draft.push(Claimed {
             turn: turn.id.clone(),
@@ -353,24 +369,22 @@ fn append_outcome(
     let signal = || None;
     let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
     let mut step = Step { desk: super::desk::Desk::new(context, journal), ticket: ticket.clone() };
-    let (turn, history) = match step.turn() {
-        Some(turn) => (turn.clone(), step.desk.journal.history().clone()),
-        None => step.closed_turn()?,
-    };
+    let (turn, history) = step.any_turn()?;
     let known = turn.call(call.r#ref).cloned().ok_or_else(|| {
         Failure::new(Exit::NotFound, "no_call", format!("turn {} has no call {}", turn.id, call.r#ref))
     })?;
     match judge_outcome(&history, &turn, &known, &outcome) {
-        Judged::Accept | Judged::Repeats => step.desk.step(&turn.id, vec![outcome.into()]),
+        Judged::Accept => step.desk.step(&turn.id, vec![outcome.into()]),
+        Judged::Repeats(mark) => Ok(super::desk::receipt(&mark, super::Repeated::Yes)),
         Judged::Refused(failure) => Err(failure),
-        Judged::Straggler(why) => Err(keep_straggler(step, &turn, &outcome, why)),
+        Judged::Straggler(why) => Err(keep_straggler(step, &turn, &history, &outcome, why)),
     }
 }
 
 fn answer_json(context: &Context, ticket: &Ticket, receipt: Receipt) -> Result<(), Failure> {
     let signal = || None;
     let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
-    let step = Step { desk: super::desk::Desk::new(context, journal), ticket: ticket.clone() };
+    let mut step = Step { desk: super::desk::Desk::new(context, journal), ticket: ticket.clone() };
     step.answer(receipt).map(|_| ())
 }
 
@@ -409,7 +423,10 @@ fn not_started(
         output_sha256: None,
         duration_ms: None,
     };
-    append_outcome(context, ticket, call, outcome)?;
+    let receipt = append_outcome(context, ticket, call, outcome)?;
+    if context.out.json {
+        answer_json(context, ticket, receipt)?;
+    }
     let exit = if args.tool.is_some() || args.preserve_status { Exit::OfCommand(code) } else { Exit::Done };
     context.out.note(&text);
     Ok(exit)

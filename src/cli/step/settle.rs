@@ -7,7 +7,7 @@ use super::message::last_model_body;
 use super::{Step, Tickets, content};
 use crate::explain;
 use crate::json::Raw;
-use crate::message::{self, Meaning, Role};
+use crate::message::{self, Ending, Meaning, Role};
 use crate::record::{Kind, Message, NotRunWhy, Settled, SettledStatus};
 use crate::turn::Turn;
 
@@ -18,10 +18,8 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, tickets.any()?, &signal)?;
-    let (turn, history) = match step.turn() {
-        Some(turn) => (turn.clone(), step.desk.journal.history().clone()),
-        None => step.closed_turn()?,
-    };
+    let (turn, history) = step.any_turn()?;
+    step.check_attempt_exists(&turn)?;
     let default = if turn.cancelled.is_some() { SettledStatus::Cancelled } else { SettledStatus::Completed };
     let status = args.status.unwrap_or(default);
     let last = last_model_body(&turn, &history).map(|(_, body)| body);
@@ -38,6 +36,7 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
         if same {
             return step.repeat(&mark);
         }
+        step.fence_attempt(&turn)?;
         return Err(Failure::conflict(
             "settled",
             format!("turn {} is settled already as {} (record {})", turn.id, settled.status, mark.seq),
@@ -45,14 +44,20 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
     }
     step.fence(&turn)?;
     let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
+    // The open calls are answered first: no message but results follows while one is not.
+    if status != SettledStatus::Completed {
+        for record in close_calls(context, &step, &turn, status) {
+            prepared.draft.push(record)?;
+        }
+    }
     if let Some(Given::Message(raw, meaning)) =
         given.as_ref().filter(|given| last.as_ref() != Some(given.body()))
     {
-        turn.check_model_message(meaning).map_err(|why| Failure::conflict("message_refused", why))?;
-        if !meaning.calls.is_empty() {
-            return Err(Failure::conflict("message_refused", "a message with calls does not end a turn")
-                .hint("record it with `turnkeep step message` and run its calls"));
-        }
+        check_last_message(meaning, status)?;
+        let drafted = prepared.draft.session.turn(&turn.id).unwrap_or(&turn);
+        drafted
+            .check_model_message(meaning)
+            .map_err(|why| Failure::conflict("message_refused", why).hint(super::message::ANSWER_FIRST))?;
         prepared.draft.push(Message {
             turn: turn.id.clone(),
             attempt: step.ticket.attempt,
@@ -61,11 +66,6 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
             message: raw.clone(),
             calls: None,
         })?;
-    }
-    if status != SettledStatus::Completed {
-        for record in close_calls(context, &step, &turn, status) {
-            prepared.draft.push(record)?;
-        }
     }
     let drafted = prepared.draft.session.turn(&turn.id).cloned().unwrap_or(turn);
     drafted.check_settle(status).map_err(|why| {
@@ -82,6 +82,22 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
     step.desk.journal.write(&mut prepared)?;
     step.desk.update_tree(&drafted.id);
     step.answer(super::desk::receipt(&mark, super::Repeated::No))
+}
+
+/// A message can be the last word only if it asks for nothing, and a reply only if it did not end in error.
+fn check_last_message(meaning: &Meaning, status: SettledStatus) -> Result<(), Failure> {
+    if !meaning.calls.is_empty() {
+        return Err(Failure::conflict("message_refused", "a message with calls does not end a turn")
+            .hint("record it with `turnkeep step message` and run its calls"));
+    }
+    match &meaning.ending {
+        Ending::Failed(why) if status == SettledStatus::Completed => Err(Failure::conflict(
+            "message_refused",
+            format!("the message ended with {why:?}, so it is no reply"),
+        )
+        .hint("ask the model again, or settle with --status failed")),
+        Ending::Complete | Ending::Paused | Ending::CutOff(_) | Ending::Failed(_) => Ok(()),
+    }
 }
 
 /// What FILE holds.

@@ -1,0 +1,572 @@
+//! The branch: what it holds, in which order and form, what is found again, and what is damage.
+
+use super::*;
+use crate::record::{ApprovalDecision, CallRef, Decision, NotRunWhy, ReconciledOutcome};
+use crate::testkit::{File, Kit, asked_by, entry, model, other_entry, raw, tool_result, user};
+use crate::turn::What;
+
+fn kit() -> (Kit, File) {
+    let file = File::new();
+    (Kit::on(&file, TreeMode::Branch), file)
+}
+
+fn appending() -> (Kit, File) {
+    let file = File::new();
+    (Kit::on(&file, TreeMode::Append), file)
+}
+
+fn planned(kit: &Kit, file: &File, extent: Extent) -> Plan {
+    super::plan("room", kit.turn(), &kit.draft.history, &file.tree(), extent).expect("no trouble")
+}
+
+/// Carries a plan of this extent out and shows the branch.
+fn written(kit: &Kit, file: &mut File, extent: Extent) -> Vec<String> {
+    let plan = planned(kit, file, extent);
+    file.write(&plan);
+    let again = planned(kit, file, extent);
+    assert!(again.write.is_empty(), "what is there is not written again");
+    assert_eq!((&again.leaf, again.entries, &again.from), (&plan.leaf, plan.entries, &plan.from));
+    assert!(last_line_continues(&again, &file.tree()));
+    file.branch_behind("a2")
+}
+
+fn recover(kit: &mut Kit, file: &mut File, decisions: &[(CallRef, Decision)]) -> Vec<String> {
+    kit.push(kit.attempt(kit.number() + 1));
+    let plan = planned(kit, file, Extent::Recover);
+    file.write(&plan);
+    let branch = crate::record::Branch {
+        path: "/home/user/chat.jsonl".to_owned(),
+        from: plan.from.clone(),
+        leaf: plan.leaf.clone().expect("a leaf"),
+        entries: plan.entries,
+    };
+    kit.push(crate::record::Recovered { branch: Some(branch), ..kit.recovered(decisions) });
+    file.branch_behind("a2")
+}
+
+fn id_of(kit: &Kit, seq: u64) -> String {
+    let record = kit.draft.history.get(seq).expect("a record");
+    tree::entry_id(kit.turn.as_str(), record.hash.as_str(), "entry")
+}
+
+fn member(line: &Raw, key: &str) -> Option<String> {
+    line.view().object()?.string(key)
+}
+
+// Order and form.
+
+#[test]
+fn system_messages_come_first_then_the_input_then_the_rest_in_journal_order() {
+    let (mut kit, mut file) = kit();
+    kit.push(kit.entry(&other_entry("model_change", "c1", "a2", r#","provider":"p","modelId":"m""#)));
+    kit.push(kit.message(&r#"{"role":"system","content":"be brief"}"#));
+    kit.say("one");
+    kit.push(kit.message(r#"{"role":"system","content":"be briefer"}"#));
+    kit.push(kit.message(&user("and then?")));
+    kit.say("two");
+    let shown = written(&kit, &mut file, Extent::Recover);
+    let expected = [
+        "system:be brief",
+        "user:go",
+        "model_change",
+        "assistant:one",
+        "system:be briefer",
+        "user:and then?",
+        "assistant:two",
+        "custom",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn the_input_stands_in_the_agents_own_form_where_there_is_one() {
+    let (mut kit, file) = kit();
+    let own = planned(&kit, &file, Extent::Recover);
+    assert_eq!(member(&own.write[0], "id"), Some(id_of(&kit, 1)));
+    let journaled = kit.push(kit.entry(&entry("u1", "a2", &user("go, said the user"))));
+    let plan = planned(&kit, &file, Extent::Recover);
+    assert_eq!(plan.write.len(), 2, "once, and the marker");
+    assert_eq!(member(&plan.write[0], "id"), Some(id_of(&kit, journaled.seq)));
+    assert_eq!(member(&plan.write[0], "parentId").as_deref(), Some("a2"));
+    assert!(plan.write[0].get().contains("go, said the user"));
+}
+
+#[test]
+fn a_form_that_was_written_before_the_agents_own_was_known_stays() {
+    let (mut kit, mut file) = kit();
+    let call = kit.ask_one("never");
+    kit.claim(call);
+    kit.answer(call, "42");
+    recover(&mut kit, &mut file, &[]);
+    let before = file.0.clone();
+    kit.push(kit.entry(&entry("r1", "a2", &tool_result("c", "42"))));
+    assert!(planned(&kit, &file, Extent::Recover).write.is_empty());
+    assert_eq!(file.0, before);
+}
+
+#[test]
+fn results_stand_directly_behind_their_message_in_the_order_of_its_calls() {
+    let (mut kit, mut file) = kit();
+    let calls = kit.ask(&["a:never", "b:never", "c:ask", "d:never", "e:never"]);
+    for call in [calls[3], calls[0], calls[1], calls[4]] {
+        kit.claim(call);
+    }
+    kit.answer(calls[3], "D");
+    kit.push(kit.message(&user("waiting?")));
+    kit.push(kit.interrupted(calls[1]));
+    kit.answer(calls[0], "A");
+    kit.push(kit.approval(calls[2], ApprovalDecision::Denied));
+    kit.push(kit.not_run(calls[2], NotRunWhy::Denied));
+    kit.push(kit.reconciled(calls[4], ReconciledOutcome::Unknown));
+    let shown = written(&kit, &mut file, Extent::Recover);
+    let expected = [
+        "user:go",
+        "assistant:working",
+        "toolResult(a):A",
+        "toolResult(b):unknown",
+        "toolResult(c):not run",
+        "toolResult(d):D",
+    ];
+    assert_eq!(shown[..6], expected);
+    assert!(shown[6].starts_with("toolResult(e):The outcome"), "{}", shown[6]);
+    assert_eq!(shown[7..], ["user:waiting?", "custom"]);
+    let tree = file.tree();
+    let errors: Vec<bool> = (0..tree.entries.len())
+        .filter_map(|index| tree.message(index))
+        .filter(|message| message.contains("toolResult"))
+        .map(|message| message.contains(r#""isError":true"#))
+        .collect();
+    assert_eq!(errors, [false, true, true, false, true], "interrupted, not run and unknown are errors");
+}
+
+#[test]
+fn no_message_but_results_follows_while_a_call_is_unanswered() {
+    let (mut kit, mut file) = kit();
+    let calls = kit.ask(&["a:never", "b:never"]);
+    kit.claim(calls[1]);
+    kit.push(kit.message(&user("hello?")));
+    kit.push(kit.steered("also", None));
+    kit.answer(calls[1], "B");
+    let shown = recover(&mut kit, &mut file, &[(calls[0], Decision::Run)]);
+    assert_eq!(shown, ["user:go", "assistant:working", "toolResult(b):B", "custom"]);
+    kit.claim(calls[0]);
+    kit.answer(calls[0], "A");
+    let shown = written(&kit, &mut file, Extent::Late);
+    assert_eq!(
+        shown[4..],
+        ["toolResult(a):A", "user:hello?", "user:also"],
+        "what waited follows the last answer"
+    );
+}
+
+#[test]
+fn failed_messages_are_left_out_with_their_results_and_cut_off_ones_are_kept() {
+    let (mut kit, mut file) = kit();
+    for stop in ["length", "error", "aborted"] {
+        let mark = kit.push(kit.message(&model(stop, stop, &[&format!("{stop}:safe")])));
+        kit.push(kit.not_run(CallRef { seq: mark.seq, position: 0 }, NotRunWhy::CutOff));
+    }
+    let shown = written(&kit, &mut file, Extent::Recover);
+    assert_eq!(shown, ["user:go", "assistant:length", "toolResult(length):not run", "custom"]);
+}
+
+#[test]
+fn calls_declared_without_a_message_and_headers_are_on_no_branch() {
+    let (mut kit, mut file) = kit();
+    kit.push(kit.entry(r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":"/"}"#));
+    let intent = kit.push(kit.intent("i", "never", None));
+    let call = CallRef { seq: intent.seq, position: 0 };
+    kit.claim(call);
+    kit.answer(call, "x");
+    assert_eq!(written(&kit, &mut file, Extent::Recover), ["user:go", "custom"]);
+}
+
+#[test]
+fn a_message_of_another_format_stands_as_pis() {
+    let (mut kit, mut file) = kit();
+    let asking = kit.push(kit.message_of(
+        Format::Anthropic,
+        r#"{"role":"assistant","content":[{"type":"text","text":"let me"},{"type":"tool_use","id":"a","name":"never","input":{"x":1}},{"type":"tool_use","id":"b","name":"never","input":{}}],"stop_reason":"tool_use"}"#,
+    ));
+    for position in [0, 1] {
+        kit.claim(CallRef { seq: asking.seq, position });
+    }
+    kit.push(kit.message_of(
+        Format::Anthropic,
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"b","content":"B"},{"type":"tool_result","tool_use_id":"a","content":"A","is_error":true},{"type":"text","text":"and hurry"}]}"#,
+    ));
+    let shown = written(&kit, &mut file, Extent::Recover);
+    let expected =
+        ["user:go", "assistant:let me", "toolResult(a):A", "toolResult(b):B", "user:and hurry", "custom"];
+    assert_eq!(shown, expected, "each result an entry of its own, and the words beside them");
+    let tree = file.tree();
+    let ids: HashSet<_> = tree.entries.iter().map(|entry| entry.id.clone()).collect();
+    assert_eq!(ids.len(), tree.entries.len());
+    assert_eq!(
+        tree.find(&id_of(&kit, asking.seq + 3)),
+        Some(5),
+        "the first of the message has its record's id"
+    );
+    assert!(tree.message(3).expect("a message").contains(r#""stopReason":"toolUse""#));
+}
+
+#[test]
+fn the_output_of_a_run_is_what_the_model_sees() {
+    let (kit, _) = kit();
+    let outcome = |exit, signal: Option<&str>, stdout: &str| {
+        let result = Outcome {
+            content: None,
+            exit,
+            signal: signal.map(str::to_owned),
+            stdout: Some(stdout.to_owned()),
+            stderr: Some("e".to_owned()),
+            ..kit.result(CallRef { seq: 3, position: 0 }, "")
+        };
+        content_of(&result).view().string().expect("text")
+    };
+    assert_eq!(outcome(Some(0), None, "out\n"), "out\ne");
+    assert_eq!(outcome(Some(3), None, "out"), "oute\n[exit status 3]");
+    assert_eq!(outcome(None, Some("SIGKILL"), ""), "e\n[ended by SIGKILL]");
+}
+
+// Ids inside entries.
+
+#[test]
+fn ids_inside_copied_entries_are_mapped_and_what_points_at_nothing_is_left_out() {
+    let (mut kit, file) = kit();
+    let mut failed = CallRef { seq: 0, position: 0 };
+    for line in [
+        entry("u1", "a2", &user("go")),
+        entry("m1", "u1", &model("one", "stop", &[])),
+        entry("m2", "m1", &model("broken", "error", &["f:safe"])),
+        entry("r2", "m2", &tool_result("f", "no")),
+        other_entry("compaction", "k1", "r2", r#","summary":"s","firstKeptEntryId":"m1""#),
+        other_entry("label", "l1", "k1", r#","targetId":"m2","label":"x""#),
+        other_entry("label", "l2", "l1", r#","targetId":"r2","label":"x""#),
+        other_entry("label", "l3", "l2", r#","targetId":"l1","label":"of a label""#),
+        other_entry("branch_summary", "b1", "l3", r#","fromId":"a2","summary":"s""#),
+        other_entry("context_edit", "x1", "b1", r#","targetId":"k1""#),
+    ] {
+        let mark = kit.push(kit.entry(&line));
+        if line.contains("broken") {
+            failed = CallRef { seq: mark.seq, position: 0 };
+            kit.push(kit.not_run(failed, NotRunWhy::CutOff));
+        }
+    }
+    assert!(kit.at_ref(failed).is_some());
+    let plan = planned(&kit, &file, Extent::Recover);
+    let kinds: Vec<String> = plan.write.iter().filter_map(|line| member(line, "type")).collect();
+    assert_eq!(kinds, ["message", "message", "compaction", "branch_summary", "context_edit", "custom"]);
+    let of = |kind: &str, key: &str| {
+        let line = plan.write.iter().find(|line| member(line, "type").as_deref() == Some(kind));
+        member(line.expect("an entry"), key)
+    };
+    let said: Vec<u64> = kit
+        .turn()
+        .facts
+        .iter()
+        .filter(|fact| matches!(&fact.what, What::Said(said) if said.entry_id.is_some()))
+        .map(|fact| fact.mark.seq)
+        .collect();
+    assert_eq!(of("compaction", "firstKeptEntryId"), Some(id_of(&kit, said[1])));
+    assert_eq!(of("branch_summary", "fromId").as_deref(), Some("a2"), "an entry from before the turn");
+    assert_eq!(of("context_edit", "targetId"), of("compaction", "id"));
+}
+
+// What is there.
+
+#[test]
+fn every_entry_hangs_on_the_one_before_and_the_first_on_the_admission_leaf() {
+    let (mut kit, mut file) = kit();
+    kit.say("one");
+    let plan = planned(&kit, &file, Extent::Recover);
+    let ids: Vec<_> = plan.write.iter().map(|line| member(line, "id").expect("an id")).collect();
+    let parents: Vec<_> = plan.write.iter().map(|line| member(line, "parentId").expect("a parent")).collect();
+    assert_eq!(parents, ["a2", &ids[0], &ids[1]]);
+    assert_eq!((plan.leaf.as_ref(), plan.entries), (ids.last(), 3));
+    let head = kit.draft.history.get(3).expect("a record").hash.clone();
+    assert_eq!(ids[2], tree::entry_id("t1", head.as_str(), &ids[1]));
+    assert_eq!(tree::marker(plan.write[2].get()).expect("a marker").head, format!("3:{head}"));
+    // Another branch that came meanwhile moves nothing.
+    file.add(&entry("z", "a1", &model("a stranger", "stop", &[])));
+    assert_eq!(planned(&kit, &file, Extent::Recover).write[0], plan.write[0]);
+    assert_eq!(planned(&kit, &file, Extent::Recover).write[0].get().matches("\"a2\"").count(), 1);
+}
+
+#[test]
+fn a_torn_branch_is_completed_from_where_it_ends() {
+    let (mut kit, file) = kit();
+    kit.say("one");
+    kit.push(kit.message(&user("more")));
+    kit.say("two");
+    let plan = planned(&kit, &file, Extent::Recover);
+    for there in 0..=plan.write.len() {
+        let mut torn = file.clone();
+        plan.write.iter().take(there).for_each(|line| torn.add(line.get()));
+        let rest = planned(&kit, &torn, Extent::Recover);
+        assert_eq!(rest.write, plan.write[there..]);
+        assert_eq!((&rest.leaf, rest.entries), (&plan.leaf, plan.entries));
+    }
+}
+
+#[test]
+fn the_marker_is_written_once_and_behind_what_is_new() {
+    let (mut kit, mut file) = kit();
+    kit.say("one");
+    recover(&mut kit, &mut file, &[]);
+    let before = file.0.clone();
+    let shown = recover(&mut kit, &mut file, &[]);
+    assert_eq!(file.0, before, "nothing new: the marker stays the leaf");
+    assert_eq!(shown, ["user:go", "assistant:one", "custom"]);
+    kit.push(kit.message(&user("more")));
+    let shown = recover(&mut kit, &mut file, &[]);
+    assert_eq!(shown, ["user:go", "assistant:one", "custom", "user:more", "custom"]);
+    // A stranger wrote the last line: our branch is made the last one again, by a marker alone.
+    file.add(&entry("z", "a1", &model("a stranger", "stop", &[])));
+    let plan = planned(&kit, &file, Extent::Recover);
+    assert_eq!(plan.write.len(), 1);
+    assert_eq!(member(&plan.write[0], "type").as_deref(), Some("custom"));
+    file.write(&plan);
+    let tree = file.tree();
+    let ids: HashSet<_> = tree.entries.iter().map(|entry| entry.id.clone()).collect();
+    assert_eq!(ids.len(), tree.entries.len(), "its id is new");
+}
+
+#[test]
+fn a_line_that_is_there_keeps_its_place() {
+    let (mut kit, mut file) = kit();
+    kit.say("one");
+    let plan = planned(&kit, &file, Extent::Recover);
+    let moved = plan.write[0].get().replace("\"a2\"", "\"a1\"").replace("T12:", "T13:");
+    assert_ne!(moved, plan.write[0].get());
+    file.add(&moved);
+    let rest = planned(&kit, &file, Extent::Recover);
+    assert_eq!(rest.write, plan.write[1..]);
+}
+
+#[test]
+fn an_id_of_ours_with_other_content_is_damage() {
+    let (mut kit, mut file) = kit();
+    kit.say("one");
+    let plan = planned(&kit, &file, Extent::Recover);
+    let changed = plan.write[1].get().replace("one", "won");
+    file.add(plan.write[0].get());
+    file.add(&changed);
+    let trouble = super::plan("room", kit.turn(), &kit.draft.history, &file.tree(), Extent::Recover);
+    assert_eq!(trouble, Err(Trouble::Content { line: 5, id: id_of(&kit, 3) }));
+}
+
+#[test]
+fn a_marker_on_a_head_that_the_journal_lacks_is_damage() {
+    let (mut kit, file) = kit();
+    let mut behind = kit.clone();
+    kit.say("one");
+    let plan = planned(&kit, &file, Extent::Recover);
+    let mut ahead = file.clone();
+    ahead.write(&plan);
+    let trouble =
+        |kit: &Kit| super::plan("room", kit.turn(), &kit.draft.history, &ahead.tree(), Extent::Recover);
+    assert!(matches!(trouble(&behind), Err(Trouble::Marker { line: 6, .. })), "a journal that lost its tail");
+    behind.say("another one");
+    assert!(matches!(trouble(&behind), Err(Trouble::Marker { .. })), "a journal that went another way");
+    assert!(trouble(&kit).is_ok());
+    // Markers of other sessions and turns are not ours to judge.
+    let stranger = plan.write.last().expect("a marker").get().replace("\"room\"", "\"attic\"");
+    let mut other = File::new();
+    other.add(&stranger);
+    assert!(
+        super::plan("room", behind.turn(), &behind.draft.history, &other.tree(), Extent::Recover).is_ok()
+    );
+}
+
+#[test]
+fn ours_are_the_entries_and_markers_on_the_file() {
+    let (mut kit, mut file) = kit();
+    assert!(ours("room", kit.turn(), &kit.draft.history, &file.tree()).is_empty());
+    kit.say("one");
+    recover(&mut kit, &mut file, &[]);
+    file.add(&entry("z", "a1", &user("x")));
+    let found = ours("room", kit.turn(), &kit.draft.history, &file.tree());
+    let expected: HashSet<String> = file.ids_behind(3).into_iter().filter(|id| id != "z").collect();
+    assert_eq!(found, expected);
+}
+
+// Steered messages.
+
+#[test]
+fn a_steered_message_stands_behind_what_was_under_way() {
+    let (mut kit, mut file) = kit();
+    kit.push(kit.steered("also", None));
+    assert_eq!(written(&kit, &mut file.clone(), Extent::Steps), ["user:go"], "its place is not known yet");
+    kit.say("one");
+    kit.say("two");
+    let shown = written(&kit, &mut file, Extent::Steps);
+    assert_eq!(shown, ["user:go", "assistant:one", "user:also", "assistant:two"]);
+}
+
+#[test]
+fn a_steered_message_waits_for_the_results_of_the_message_that_was_under_way() {
+    let (mut kit, mut file) = kit();
+    kit.push(kit.steered("also", None));
+    let calls = kit.ask(&["a:never", "b:never"]);
+    kit.claim(calls[0]);
+    kit.claim(calls[1]);
+    kit.answer(calls[0], "A");
+    kit.push(kit.steered("and", None));
+    assert_eq!(
+        written(&kit, &mut file.clone(), Extent::Steps),
+        ["user:go", "assistant:working", "toolResult(a):A"]
+    );
+    kit.answer(calls[1], "B");
+    let shown = written(&kit, &mut file, Extent::Steps);
+    assert_eq!(shown[2..], ["toolResult(a):A", "toolResult(b):B", "user:also", "user:and"]);
+}
+
+#[test]
+fn a_steered_message_that_the_agent_repeated_stands_once_in_its_form() {
+    let (mut kit, mut file) = kit();
+    kit.push(kit.steered("also", None));
+    kit.say("one");
+    let repeated = kit.push(kit.entry(&entry("u9", "a2", &user("also"))));
+    kit.say("two");
+    let shown = written(&kit, &mut file, Extent::Recover);
+    assert_eq!(shown, ["user:go", "assistant:one", "user:also", "assistant:two", "custom"]);
+    assert!(file.tree().find(&id_of(&kit, repeated.seq)).is_some());
+}
+
+// Append mode.
+
+#[test]
+fn each_step_is_written_as_it_happens() {
+    let (mut kit, mut file) = appending();
+    assert_eq!(written(&kit, &mut file, Extent::Steps), ["user:go"]);
+    let calls = kit.ask(&["a:never", "b:never", "c:never"]);
+    assert_eq!(written(&kit, &mut file, Extent::Steps).len(), 2);
+    for call in [calls[1], calls[2], calls[0]] {
+        kit.claim(call);
+    }
+    kit.answer(calls[1], "B");
+    written(&kit, &mut file, Extent::Steps);
+    // Two came while nobody wrote: in the order they came.
+    kit.answer(calls[2], "C");
+    kit.answer(calls[0], "A");
+    let shown = written(&kit, &mut file, Extent::Steps);
+    assert_eq!(shown[2..], ["toolResult(b):B", "toolResult(c):C", "toolResult(a):A"]);
+    kit.say("done");
+    assert_eq!(written(&kit, &mut file, Extent::Steps).last().map(String::as_str), Some("assistant:done"));
+}
+
+#[test]
+fn after_a_recover_steps_go_on_behind_the_marker() {
+    let (mut kit, mut file) = appending();
+    kit.say("one");
+    written(&kit, &mut file, Extent::Steps);
+    recover(&mut kit, &mut file, &[]);
+    kit.say("two");
+    let shown = written(&kit, &mut file, Extent::Steps);
+    assert_eq!(shown, ["user:go", "assistant:one", "custom", "assistant:two"]);
+}
+
+#[test]
+fn a_stranger_that_does_not_continue_our_branch_is_noticed() {
+    let (kit, mut file) = appending();
+    written(&kit, &mut file, Extent::Steps);
+    let leaf = file.ids_behind(3).pop().expect("an id");
+    let behind = |file: &File| {
+        crate::recovery::branch_behind(kit.session(), kit.turn(), &kit.draft.history, &file.tree())
+    };
+    let mut continued = file.clone();
+    continued.add(&entry("z", &leaf, &model("on it", "stop", &[])));
+    assert_eq!(behind(&continued), Ok(false));
+    file.add(&entry("z", "a2", &model("beside it", "stop", &[])));
+    assert_eq!(behind(&file), Ok(true));
+}
+
+// Branch mode between recoveries.
+
+#[test]
+fn without_a_recovery_the_file_is_the_agents() {
+    let (mut kit, file) = kit();
+    kit.say("one");
+    assert!(planned(&kit, &file, Extent::Late).write.is_empty());
+    kit.recover(&[]);
+    assert!(planned(&kit, &file, Extent::Late).write.is_empty(), "a recover that made no branch");
+}
+
+#[test]
+fn late_results_are_written_in_the_order_they_come_and_later_calls_are_the_agents() {
+    let (mut kit, mut file) = kit();
+    let calls = kit.ask(&["a:never", "b:never", "c:never"]);
+    recover(&mut kit, &mut file, &[]);
+    for call in &calls {
+        kit.claim(*call);
+    }
+    kit.answer(calls[2], "C");
+    kit.answer(calls[0], "A");
+    let shown = written(&kit, &mut file, Extent::Late);
+    assert_eq!(shown[2..], ["custom", "toolResult(c):C", "toolResult(a):A"]);
+    kit.answer(calls[1], "B");
+    assert_eq!(written(&kit, &mut file, Extent::Late)[5..], ["toolResult(b):B"]);
+    let later = kit.ask_one("never");
+    kit.claim(later);
+    kit.answer(later, "L");
+    kit.say("done");
+    assert!(planned(&kit, &file, Extent::Late).write.is_empty());
+    // The next recovery copies what the agent has written since onto our branch.
+    let shown = recover(&mut kit, &mut file, &[]);
+    assert_eq!(shown[6..], ["assistant:working", "toolResult(c):L", "assistant:done", "custom"]);
+}
+
+#[test]
+fn a_late_result_that_the_agent_wrote_itself_is_not_written_again() {
+    let (mut kit, mut file) = kit();
+    let calls = kit.ask(&["a:never", "b:never"]);
+    recover(&mut kit, &mut file, &[]);
+    kit.claim(calls[0]);
+    kit.claim(calls[1]);
+    let leaf = file.ids_behind(3).pop().expect("an id");
+    let own = entry("r1", &leaf, &tool_result("a", "A"));
+    file.add(&own);
+    kit.push(kit.entry(&own));
+    kit.answer(calls[1], "B");
+    let shown = written(&kit, &mut file, Extent::Late);
+    assert_eq!(shown[2..], ["custom", "toolResult(a):A", "toolResult(b):B"], "one line, one branch");
+}
+
+#[test]
+fn a_settled_turn_is_whole_in_whatever_form() {
+    let (mut kit, file) = kit();
+    let call = kit.ask_one("never");
+    kit.claim(call);
+    kit.answer(call, "A");
+    let whole = |file: &File| lacks_nothing(kit.turn(), &kit.draft.history, &file.tree());
+    assert!(!whole(&file));
+    let mut own = file.clone();
+    own.add(&entry("u1", "a2", &user("go")));
+    own.add(&entry("m1", "u1", &model("working", "toolUse", &["c:never"])));
+    assert!(!whole(&own));
+    own.add(&entry("r1", "m1", &tool_result("c", "A, says the agent")));
+    assert!(whole(&own));
+    let mut ours = file.clone();
+    ours.write(&planned(&kit, &file, Extent::Recover));
+    assert!(whole(&ours));
+    // The same words before admission are another turn's.
+    let mut before = File::default();
+    own.0.lines().for_each(|line| before.add(line));
+    let late = Kit::on(&before, TreeMode::Branch);
+    assert!(!lacks_nothing(late.turn(), &late.draft.history, &before.tree()));
+}
+
+#[test]
+fn the_plans_of_a_recovery_and_of_its_branch_agree() {
+    let (mut kit, file) = kit();
+    let call = kit.ask_one("never");
+    kit.claim(call);
+    let plan = kit.plan_as(Some(&file), &asked_by(5000), 0).expect("a plan");
+    let branch = plan.branch.clone().expect("a branch");
+    kit.carry_out(&plan, None);
+    let mut on_file = file.clone();
+    on_file.write(&branch);
+    assert!(planned(&kit, &on_file, Extent::Recover).write.is_empty());
+    assert_eq!(raw(on_file.0.lines().last().expect("a line")), *branch.write.last().expect("a marker"));
+}
