@@ -150,7 +150,8 @@ fn recovered_onto(turn: &Turn, history: &History) -> Option<String> {
 fn standing_above(turn: &Turn, tree: &Tree, script: &Script, tip: &str) -> HashSet<String> {
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
     let path = tree.find(tip).map(|tip| tree.path(tip).entries).unwrap_or_default();
-    let mut later = path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
+    let mut later =
+        path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
     let mut standing = HashSet::new();
     let mut parts = script.parts.iter();
     while let (Some(index), Some(part)) = (later.next(), parts.next()) {
@@ -755,8 +756,7 @@ impl Found {
         script: &Script,
         extent: Extent,
     ) -> Result<Self, Trouble> {
-        let mut found =
-            Self::default();
+        let mut found = Self::default();
         let mut last = None;
         for form in script.parts.iter().flat_map(|part| &part.forms) {
             if let Some(index) = tree.find(&form.id) {

@@ -187,7 +187,7 @@ impl<'a> Outlook<'a> {
 
     fn recover_is_due(&self, branch: BranchState) -> Option<String> {
         let Some(current) = self.turn.current() else {
-            return Some("it was admitted and no attempt began".into());
+            return self.turn.parked.is_none().then(|| "it was admitted and no attempt began".into());
         };
         if current.unfinished() {
             return Some(format!("the recover of attempt {} is unfinished", current.number));

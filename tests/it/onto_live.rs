@@ -16,10 +16,8 @@ impl Crashed {
         let agent = Owner::start();
         let ticket = sandbox.admit(&agent, "s", &["--tree", "chat.jsonl", "--text", "Pay it"]);
         let calls = [("c1", "read", json!({"path": "order"})), ("c2", "charge", json!({"cents": 995}))];
-        let own = [
-            entry("b1", Some("a2"), &user("Pay it")),
-            entry("b2", Some("b1"), &assistant("Two.", &calls)),
-        ];
+        let own =
+            [entry("b1", Some("a2"), &user("Pay it")), entry("b2", Some("b1"), &assistant("Two.", &calls))];
         let lines: Vec<String> = own.iter().map(|entry| format!("{entry}\n")).collect();
         let file = std::fs::read_to_string(sandbox.path("chat.jsonl")).unwrap() + &lines.concat();
         sandbox.write("chat.jsonl", file);
@@ -55,11 +53,18 @@ fn only_what_is_missing_is_appended() {
     let tree = crashed.tree();
     assert_eq!(tree[..before.len()], before[..]);
     let added = &tree[before.len()..];
-    let roles: Vec<&str> = added.iter().map(|entry| entry["message"]["role"].as_str().unwrap_or("-")).collect();
+    let roles: Vec<&str> =
+        added.iter().map(|entry| entry["message"]["role"].as_str().unwrap_or("-")).collect();
     assert_eq!(roles, ["toolResult", "toolResult", "-"]);
     assert_eq!(added[0]["parentId"], "b2");
-    assert_eq!((&added[0]["message"]["toolCallId"], &added[0]["message"]["isError"]), (&json!("c1"), &json!(false)));
-    assert_eq!((&added[1]["message"]["toolCallId"], &added[1]["message"]["isError"]), (&json!("c2"), &json!(true)));
+    assert_eq!(
+        (&added[0]["message"]["toolCallId"], &added[0]["message"]["isError"]),
+        (&json!("c1"), &json!(false))
+    );
+    assert_eq!(
+        (&added[1]["message"]["toolCallId"], &added[1]["message"]["isError"]),
+        (&json!("c2"), &json!(true))
+    );
     assert_eq!(added[2]["customType"], "turnkeep.branch");
     let recovered = crashed.sandbox.last("s");
     assert_eq!(recovered["branch"]["from"], "b2");
@@ -101,7 +106,8 @@ fn a_file_with_anything_else_in_it_gets_a_branch_of_its_own() {
 #[test]
 fn a_dry_run_shows_it() {
     let crashed = Crashed::new();
-    let shown = crashed.sandbox.run(["recover", "s", "--onto", "live", "--dry-run", "--json", "--owner-pid", "none"]);
+    let shown =
+        crashed.sandbox.run(["recover", "s", "--onto", "live", "--dry-run", "--json", "--owner-pid", "none"]);
     let document = shown.ok().json();
     let entries = document["entries"].as_array().unwrap();
     assert_eq!(entries.len(), 3);
