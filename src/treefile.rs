@@ -52,7 +52,7 @@ pub fn sync(storage: &dyn Storage, path: &Path) -> Result<(), TreeFileError> {
 
 /// Appends entries behind what was read as `tree`; durable when this returns.
 ///
-/// A file that is not there yet is created and begins with `header`.
+/// A torn last line is ended first, also where there is nothing to append. A file that is not there yet is created and begins with `header`.
 pub fn append(
     storage: &dyn Storage,
     path: &Path,
@@ -74,7 +74,7 @@ pub fn append(
     if found != tree.size {
         return Err(TreeFileError::Changed { path: path.to_owned(), read: tree.size, found });
     }
-    if entries.is_empty() && header.is_none() {
+    if bytes.is_empty() {
         return Ok(());
     }
     storage::append_all(file.as_mut(), &bytes).map_err(|error| failed("write to", path, error.source))?;

@@ -17,7 +17,7 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Args)]
 pub struct Global {
-    /// State root: the private folder that holds everything [default: $`XDG_STATE_HOME`/turnkeep, else
+    /// State root: the private folder that holds everything [default: $XDG_STATE_HOME/turnkeep, else
     /// ~/.local/state/turnkeep]
     #[arg(long, global = true, env = "TURNKEEP_ROOT", value_name = "DIR")]
     pub root: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub struct Global {
 /// When to use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal, without `NO_COLOR`, unless `TERM` is dumb
+    /// On a terminal, without NO_COLOR, unless TERM is dumb
     Auto,
     /// Always
     Always,
@@ -95,7 +95,7 @@ pub struct AdmitArgs {
     /// Key under which the reply will be published; admitting it again is no new turn
     #[arg(long, value_name = "KEY")]
     pub delivery: Option<String>,
-    /// Turn id [default: a fresh `UUIDv7`]
+    /// Turn id [default: a fresh UUIDv7]
     #[arg(long, value_name = "ID")]
     pub turn: Option<String>,
     /// The input
@@ -153,7 +153,7 @@ pub enum WhenBusy {
 /// `turnkeep step`
 #[derive(Debug, Args)]
 pub struct StepArgs {
-    /// The handle that admit or recover printed [default: $`TURNKEEP_TICKET`]
+    /// The handle that admit or recover printed [default: $TURNKEEP_TICKET]
     #[arg(long, value_name = "SESSION:TURN:ATTEMPT")]
     pub ticket: Option<String>,
     #[command(subcommand)]
@@ -310,6 +310,7 @@ pub struct SettleArgs {
 
 /// `turnkeep step deliver`
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(group = clap::ArgGroup::new("act").required(true).multiple(false)
     .args(["begin", "receipt", "not_sent", "waive", "cmd"]))]
 pub struct DeliverArgs {
@@ -336,7 +337,7 @@ pub struct DeliverArgs {
     pub by: Option<String>,
     #[command(flatten)]
     pub person: PersonArgs,
-    /// Publishes the reply: gets it on stdin and the key in `TURNKEEP_KEY`; its stdout is the receipt
+    /// Publishes the reply: gets it on stdin and the key in TURNKEEP_KEY; its stdout is the receipt
     #[arg(last = true, value_name = "CMD")]
     pub cmd: Vec<OsString>,
 }
@@ -393,7 +394,7 @@ pub struct DenyArgs {
 pub struct ReconcileArgs {
     /// The call
     pub call: String,
-    /// applied, `not_applied` or unknown
+    /// applied, not_applied or unknown
     #[arg(long, value_name = "OUTCOME")]
     pub outcome: crate::record::ReconciledOutcome,
     /// Who found out

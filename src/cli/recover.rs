@@ -70,6 +70,10 @@ impl<'a> Recovery<'a> {
     }
 
     fn asked(context: &Context, args: &'a RecoverArgs) -> Result<Self, Failure> {
+        if args.r#match.is_some() {
+            // The parser lets it pass where a session is named, too.
+            return Err(Failure::usage("match_of_one", "--match goes with --all"));
+        }
         let tree_file = args.tree_file.as_deref().map(std::path::absolute).transpose();
         let tree_file =
             tree_file.map_err(|error| Failure::usage("bad_path", format!("--tree-file: {error}")))?;
@@ -362,8 +366,12 @@ impl Run<'_, '_> {
             .session
             .turn(id)
             .and_then(|turn| desk::tree_path(turn, self.desk.tree_file.as_deref()));
-        let Some(path) = path.filter(|_| !branch.write.is_empty()) else { return Ok(()) };
-        Ok(treefile::append(&self.context.storage, &path, tree, plan.header.as_ref(), &branch.write)?)
+        // A torn last line of somebody else gets its newline also where nothing follows it.
+        let Some(path) = path.filter(|_| !branch.write.is_empty() || tree.needs_newline()) else {
+            return Ok(());
+        };
+        let header = plan.header.as_ref().filter(|_| !branch.write.is_empty());
+        Ok(treefile::append(&self.context.storage, &path, tree, header, &branch.write)?)
     }
 
     /// The output of a call that is settled stands in the journal now.
@@ -404,13 +412,17 @@ impl Run<'_, '_> {
 
     /// Somebody else has to act: who, and the command to type.
     fn wait(&self, id: &TurnId, plan: &Plan) -> Result<Exit, Failure> {
-        let document = self.document(id, plan, Asker::Other);
+        let document = self.document(id, plan, plan.asker);
         self.context.out.note(&format!("waiting: next is {} ({})", document.next.r#do, document.next.why));
         if let Some(command) = super::advice::command(&self.recovery.session, id, &document.next) {
             self.context.out.note(&format!("type: {command}"));
         }
+        let turn = plan.draft.session.turn(id).filter(|_| plan.asker == Asker::Owner);
+        let ticket = turn.map(|turn| status::ticket(&self.recovery.session, turn));
         if self.context.out.json {
-            self.context.out.document(&document)?;
+            self.context.out.document(&Status { ticket, ..document })?;
+        } else if let Some(ticket) = ticket.filter(|_| self.with_cmd == WithCmd::No) {
+            self.context.out.line(&ticket)?;
         }
         Ok(Exit::Waiting)
     }

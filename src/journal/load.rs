@@ -101,7 +101,7 @@ impl Range {
             };
             match ranges.last_mut() {
                 Some(last) if damage.offset <= last.end() => {
-                    last.bytes = last.bytes.max(damage.offset + bytes - last.offset)
+                    last.bytes = last.bytes.max(damage.offset + bytes - last.offset);
                 }
                 _ => ranges.push(Self { offset: damage.offset, bytes }),
             }

@@ -99,11 +99,11 @@ pub fn lease_until(attempt: &Attempt) -> At {
 pub fn rule(turn: &Turn, call: &Call, now: &Now<'_>) -> Ruling {
     let current = now.rule_of(call);
     let stored = stored_replay(turn, call, now);
-    let (decision, why) = decide(turn, call, now, &current, stored);
+    let (decision, why) = decide(turn, call, now, current, stored);
     Ruling { decision, why, stored, now: current.replay }
 }
 
-fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Replay) -> (Decision, String) {
+fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Replay) -> (Decision, String) {
     // 1
     if call.answer.is_some() {
         return (Decision::Redeliver, "its answer is stored".into());
@@ -131,7 +131,7 @@ fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Repla
 }
 
 /// Rows 5 to 10.
-fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Replay) -> (Decision, String) {
+fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Replay) -> (Decision, String) {
     let since = match &call.claim {
         Some(claim) => format!("claimed by attempt {} at {}, no result", claim.attempt, claim.mark.at),
         None => "a record that was lost may have claimed it".to_owned(),
@@ -163,7 +163,7 @@ fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule, stored: Repl
 }
 
 /// Rows 11 to 14.
-fn unclaimed(turn: &Turn, call: &Call, now: &Now<'_>, current: &Rule) -> (Decision, String) {
+fn unclaimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule) -> (Decision, String) {
     if turn.cancelled.is_some() {
         return (Decision::NotRun, "never claimed; the turn was cancelled".into());
     }
@@ -185,7 +185,7 @@ enum Word {
     Denied,
 }
 
-fn approval(call: &Call, now: &Now<'_>, current: &Rule) -> Word {
+fn approval(call: &Call, now: &Now<'_>, current: Rule) -> Word {
     match standing_approval(call, now) {
         Some(ApprovalDecision::Denied) => Word::Denied,
         Some(ApprovalDecision::Granted) => Word::Given,

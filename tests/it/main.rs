@@ -4,6 +4,9 @@
 #![allow(
     missing_docs,
     clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::print_stderr,
+    clippy::too_many_lines,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::needless_raw_string_hashes,
@@ -24,9 +27,13 @@ mod message;
 mod onto_live;
 mod person;
 mod quickstart;
+mod recover_all;
 mod recover_decide;
 mod recover_owner;
+mod recover_plan;
 mod recover_tail;
+mod recover_tree;
+mod salvage;
 mod script;
 mod settle;
 mod tidy;

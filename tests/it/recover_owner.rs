@@ -308,7 +308,8 @@ fn what_became_due_for_the_same_owner_is_decided_under_the_same_attempt() {
     until("the claim", || sandbox.kinds("s").contains(&"claimed".to_owned()));
     let pid = owner.pid().to_string();
     // The runner lives: await, and nothing else could be done.
-    sandbox.run(["recover", "s", "--owner-pid", &pid]).exits(14);
+    let waits = sandbox.run(["recover", "s", "--owner-pid", &pid]).exits(14);
+    assert_eq!(waits.line(), "s:t1:1", "its owner gets the ticket again");
     let tool = child_of(run.pid());
     run.signal("KILL");
     run.wait();
