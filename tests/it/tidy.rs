@@ -286,7 +286,8 @@ fn documents_and_scripts_name_no_path_of_one_machine() {
     for (path, text) in texts {
         for place in [here.as_str(), home.as_str(), "registry.npmjs", "index.crates.io"] {
             // A path of a machine begins there; behind a variable it is a folder of a script's own.
-            let begins = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || "_.$}/-".contains(c));
+            let begins =
+                |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || "_.$}/-".contains(c));
             let named = text.match_indices(place).any(|(at, _)| begins(at));
             assert!(!named, "{} names {place}", path.display());
         }
