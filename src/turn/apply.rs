@@ -103,11 +103,22 @@ impl Session {
 
     /// A damaged range stands behind the newest record: what follows it may presuppose records that are lost.
     pub fn pass_damage(&mut self) {
-        self.lost += 1;
+        self.pass_break();
         self.seqs_passed += 1;
+    }
+
+    /// A break in the chain stands behind the newest record: records are lost there.
+    pub fn pass_break(&mut self) {
+        self.lost += 1;
         for turn in self.turns.iter_mut().filter(|turn| !turn.is_closed()) {
             turn.lost_records = true;
         }
+    }
+
+    /// A record of this seq that does not fit stands behind the newest one: as good as lost.
+    pub fn pass_illegal(&mut self, seq: u64) {
+        self.pass_break();
+        self.seqs_passed = seq.saturating_sub(self.head.seq).max(self.seqs_passed + 1);
     }
 
     /// There is damage that nobody acknowledged: for whoever only looks, all that it may have touched is uncertain.

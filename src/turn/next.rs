@@ -187,7 +187,7 @@ impl<'a> Outlook<'a> {
 
     fn recover_is_due(&self, branch: BranchState) -> Option<String> {
         let Some(current) = self.turn.current() else {
-            return Some("it was admitted and no attempt began".into());
+            return self.turn.parked.is_none().then(|| "it was admitted and no attempt began".into());
         };
         // Parked behind lost records, it is not gone on with before a person says so.
         if current.unfinished() && self.turn.parked.is_none() {

@@ -3,6 +3,7 @@
 //! Every test has a sandbox of its own, a cleared environment, and ends only processes that it started.
 #![allow(
     missing_docs,
+    clippy::pedantic,
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
     clippy::print_stderr,

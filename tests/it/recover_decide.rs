@@ -271,7 +271,6 @@ fn current_rules_ask_for_hold_and_approval_too() {
     sandbox.run(["step", "approve", "b", "--by", "alice", "--session", "s"]).ok();
     let status = sandbox.run(["recover", "s", "--owner-pid", "none", "--json"]).ok().json();
     assert_eq!(decided(&status), ["hold", "run"]);
-    // A word that stands is not contradicted, until the claim uses it up.
     sandbox.run(["step", "deny", "b", "--by", "alice", "--session", "s"]).exits(6);
 }
 
