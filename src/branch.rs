@@ -6,7 +6,7 @@
 use crate::draft::History;
 use crate::json::Raw;
 use crate::message::{self, Ending, Format};
-use crate::record::{At, Kind, Outcome, Record, TreeMode};
+use crate::record::{At, Kind, Outcome, ReconciledOutcome, Record, TreeMode};
 use crate::tree::{self, Tree};
 use crate::turn::{Call, Fact, Mark, Said, Stands, Turn, What};
 use std::collections::{HashMap, HashSet};
@@ -138,7 +138,7 @@ pub fn live_tip(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
 
 /// The entry that the newest recovery with a branch went on from, where that is not the admission leaf.
 fn recovered_onto(turn: &Turn, history: &History) -> Option<String> {
-    let recovered = match &history.get(last_branch(turn, history)?)?.kind {
+    let recovered = match &history.get(last_branch(turn)?)?.kind {
         Kind::Recovered(recovered) => recovered.branch.as_ref()?,
         _ => return None,
     };
@@ -206,7 +206,8 @@ pub fn ours(session: &str, turn: &Turn, history: &History, tree: &Tree) -> HashS
         forms.map(|form| form.id.clone()).filter(|id| tree.find(id).is_some()).collect();
     ids.extend(
         markers(session, turn, tree)
-            .filter_map(|(index, _)| tree.entries.get(index).map(|e| e.id.to_string())),
+            .filter_map(|(index, _)| tree.entries.get(index))
+            .map(|entry| entry.id.to_string()),
     );
     ids
 }
@@ -347,7 +348,7 @@ struct Script {
 
 impl Script {
     fn of(turn: &Turn, history: &History, extent: Extent) -> Self {
-        let horizon = Horizon::of(turn, history, extent);
+        let horizon = Horizon::of(turn, extent);
         Composer {
             turn,
             history,
@@ -686,11 +687,11 @@ struct Horizon {
 }
 
 impl Horizon {
-    fn of(turn: &Turn, history: &History, extent: Extent) -> Self {
+    fn of(turn: &Turn, extent: Extent) -> Self {
         match extent {
             Extent::Recover | Extent::Steps => Self { facts: None, calls: None },
             Extent::Late => {
-                let Some(recovered) = last_branch(turn, history) else {
+                let Some(recovered) = last_branch(turn) else {
                     return Self { facts: Some(0), calls: Some(0) };
                 };
                 // What waited behind calls that were open at the recover follows the last answer.
@@ -726,11 +727,8 @@ impl Horizon {
 }
 
 /// Seq of the newest `recovered` of the turn that made sure of a branch.
-pub fn last_branch(turn: &Turn, history: &History) -> Option<u64> {
-    let marks = turn.attempts.iter().rev().filter_map(|attempt| attempt.recovered.as_ref());
-    marks.map(|(mark, _)| mark.seq).find(|seq| {
-        matches!(history.get(*seq).map(|record| &record.kind), Some(Kind::Recovered(r)) if r.branch.is_some())
-    })
+pub fn last_branch(turn: &Turn) -> Option<u64> {
+    turn.attempts.iter().rev().find_map(|attempt| attempt.branched.as_ref()).map(|mark| mark.seq)
 }
 
 /// What of the branch is on the file.
@@ -870,17 +868,18 @@ fn markers<'t>(
 fn answer_message(call: &Call, record: &Record) -> Option<Raw> {
     let id = call.id.as_deref().unwrap_or_default();
     let timestamp = milliseconds_of(&record.at);
-    let pi = |content: &Raw, error: bool| Some(message::pi_result(id, &call.tool, content, error, timestamp));
-    match &record.kind {
+    let pi = |content: &Raw, error: bool| message::pi_result(id, &call.tool, content, error, timestamp);
+    let message = match &record.kind {
         Kind::Outcome(result) => pi(&content_of(result), result.error),
         Kind::Interrupted(interrupted) => pi(&Raw::text(&interrupted.explanation), true),
         Kind::NotRun(not_run) => pi(&Raw::text(&not_run.explanation), true),
         Kind::Reconciled(reconciled) => match &reconciled.content {
-            Some(content) => pi(content, reconciled.outcome == crate::record::ReconciledOutcome::Unknown),
+            Some(content) => pi(content, reconciled.outcome == ReconciledOutcome::Unknown),
             None => pi(&Raw::text(&unknown_text(call, &reconciled.by)), true),
         },
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(message)
 }
 
 fn unknown_text(call: &Call, by: &str) -> String {
@@ -907,7 +906,7 @@ pub fn content_of(result: &Outcome) -> Raw {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
-        text.push_str(&format!("[{ended}]"));
+        text.extend(["[", &ended, "]"]);
     }
     Raw::text(&text)
 }

@@ -11,8 +11,7 @@ const SHOWN_BYTES_MAX: usize = 4 * 1024;
 
 /// Settles a call whose outcome is unknown.
 pub fn interrupted(turn: &Turn, call: &Call, output_so_far: Option<String>) -> Interrupted {
-    let mut text = format!("{} (arguments sha256 {}) ", call.tool, call.args_sha256);
-    text.push_str(&match (&call.claim, &call.dispatch) {
+    let since = match (&call.claim, &call.dispatch) {
         (Some(claim), _) => format!(
             "was claimed at {} by attempt {}, and no result was stored before that attempt ended.",
             claim.mark.at, claim.attempt
@@ -21,7 +20,8 @@ pub fn interrupted(turn: &Turn, call: &Call, output_so_far: Option<String>) -> I
             format!("was dispatched to {} at {}, and no result came.", dispatch.to, dispatch.mark.at)
         }
         (None, None) => "may have been claimed in a part of the journal that was lost.".to_owned(),
-    });
+    };
+    let mut text = format!("{} (arguments sha256 {}) {since}", call.tool, call.args_sha256);
     if turn.cancelled.is_some() {
         text.push_str(" The turn was cancelled.");
     }
@@ -39,12 +39,12 @@ pub fn interrupted(turn: &Turn, call: &Call, output_so_far: Option<String>) -> I
         }
         None => text.push_str(" No output of it is known. "),
     }
-    text.push_str(&format!("Look it up by its key {}", call.key));
+    text.extend(["Look it up by its key ", &call.key]);
     if let Some(link) = call.claim.as_ref().and_then(|claim| claim.link.as_ref()) {
-        text.push_str(&format!(" and at {}", plain(link)));
+        text.extend([" and at ", &plain(link)]);
     }
     if let Some(receipt) = call.dispatch.as_ref().and_then(|dispatch| dispatch.receipt.as_ref()) {
-        text.push_str(&format!(" and by the receipt {}", plain(receipt)));
+        text.extend([" and by the receipt ", &plain(receipt)]);
     }
     text.push_str(" before anything else; repeating it before that is not advised.");
     Interrupted {

@@ -1,7 +1,7 @@
 //! The branch: what it holds, in which order and form, what is found again, and what is damage.
 
 use super::*;
-use crate::record::{ApprovalDecision, CallRef, Decision, NotRunWhy, ReconciledOutcome};
+use crate::record::{ApprovalDecision, CallRef, Decision, NotRunWhy};
 use crate::testkit::{File, Kit, asked_by, entry, model, other_entry, raw, tool_result, user};
 use crate::turn::What;
 
@@ -59,7 +59,7 @@ fn member(line: &Raw, key: &str) -> Option<String> {
 fn system_messages_come_first_then_the_input_then_the_rest_in_journal_order() {
     let (mut kit, mut file) = kit();
     kit.push(kit.entry(&other_entry("model_change", "c1", "a2", r#","provider":"p","modelId":"m""#)));
-    kit.push(kit.message(&r#"{"role":"system","content":"be brief"}"#));
+    kit.push(kit.message(r#"{"role":"system","content":"be brief"}"#));
     kit.say("one");
     kit.push(kit.message(r#"{"role":"system","content":"be briefer"}"#));
     kit.push(kit.message(&user("and then?")));

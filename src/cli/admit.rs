@@ -25,7 +25,7 @@ pub fn run(context: &Context, args: AdmitArgs) -> Result<Exit, Failure> {
     let with_cmd = WithCmd::of(&args.cmd);
     let owner = context.owner(&args.owner, with_cmd)?;
     become_cmd::check(&args.cmd)?;
-    let input = input(args.text.as_deref(), args.input.as_deref())?;
+    let input = input(context, args.text.as_deref(), args.input.as_deref())?;
     let meta = args.meta.as_deref().map(|meta| json_option("--meta", meta)).transpose()?;
     let wanted = args.turn.as_deref().map(str::parse::<TurnId>).transpose();
     let wanted = wanted.map_err(|why| Failure::usage("bad_turn_id", why))?;
@@ -51,10 +51,10 @@ pub fn run(context: &Context, args: AdmitArgs) -> Result<Exit, Failure> {
 }
 
 /// The input that text, a file or stdin gives; nothing is no input.
-pub fn input(text: Option<&str>, file: Option<&Path>) -> Result<Raw, Failure> {
+pub fn input(context: &Context, text: Option<&str>, file: Option<&Path>) -> Result<Raw, Failure> {
     let input = match (text, file) {
         (Some(text), _) => Some((text.to_owned(), true)),
-        (None, Some(file)) => Some((read_file(file)?, false)),
+        (None, Some(file)) => Some((read_file(context, file)?, false)),
         (None, None) => None,
     };
     let Some((text, plain)) = input.filter(|(text, _)| !text.trim().is_empty()) else {

@@ -313,6 +313,7 @@ pub struct SettleArgs {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(group = clap::ArgGroup::new("act").required(true).multiple(false)
     .args(["begin", "receipt", "not_sent", "waive", "cmd"]))]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct DeliverArgs {
     /// The reply is about to be published
     #[arg(long)]

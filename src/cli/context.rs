@@ -7,7 +7,7 @@ use crate::journal::{self, Journal, Loaded, Reach, Setting};
 use crate::json::Raw;
 use crate::lock::Clock;
 use crate::owner::{self, Here, Liveness};
-use crate::paths::Root;
+use crate::paths::{self, Root};
 use crate::policy::Policy;
 use crate::record::{At, Owner};
 use crate::storage::FileStorage;
@@ -128,6 +128,7 @@ impl Context {
     pub fn read(&self, id: &str, reach: Reach) -> Result<Loaded, Failure> {
         let path = self.root.journal(id)?;
         self.root.refuse_links(&self.storage)?;
+        paths::refuse_link(&self.storage, &path)?;
         if !path.exists() {
             return Err(journal::JournalError::NoSession {
                 id: id.to_owned(),
@@ -214,8 +215,10 @@ impl WithCmd {
     }
 }
 
-/// Reads what FILE or `-` names, as text; bytes that are not UTF-8 become U+FFFD.
-pub fn read_file(file: &Path) -> Result<String, Failure> {
+/// Reads what FILE or `-` names, as text; bytes that are not UTF-8 become U+FFFD, and a note says so.
+///
+/// A byte order mark in front of JSON is no part of it; in front of text it stays.
+pub fn read_file(context: &Context, file: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let read = if file.as_os_str() == "-" {
         std::io::stdin().lock().read_to_end(&mut bytes).map(|_| ())
@@ -227,10 +230,16 @@ pub fn read_file(file: &Path) -> Result<String, Failure> {
         Failure::usage(kind, format!("could not read {}: {error}", file.display()))
             .hint("nothing was written")
     })?;
-    Ok(match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })
+    let text = String::from_utf8(bytes).unwrap_or_else(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let shown = file.display();
+        context
+            .out
+            .note(&format!("{shown} is not UTF-8 from byte {at} on: U+FFFD stands in place of what is not"));
+        String::from_utf8_lossy(error.as_bytes()).into_owned()
+    });
+    let behind_mark = text.strip_prefix('\u{feff}').filter(|rest| rest.trim_start().starts_with(['{', '[']));
+    Ok(behind_mark.map(str::to_owned).unwrap_or(text))
 }
 
 /// Reads a JSON option.

@@ -93,10 +93,11 @@ impl Range {
         let mut ranges: Vec<Self> = Vec::new();
         for damage in damage {
             let bytes = match &damage.flaw {
-                Flaw::Chain { .. } => 0,
+                Flaw::Chain { expected, found } if found >= expected => 0,
                 // The newline that the line lacks is written before anything else.
                 Flaw::Tail(_) => damage.bytes + 1,
-                Flaw::Line(_) | Flaw::Illegal(_) | Flaw::NoGenesis => damage.bytes,
+                // A record of an earlier seq goes on behind nothing: its whole line is damage.
+                Flaw::Line(_) | Flaw::Illegal(_) | Flaw::NoGenesis | Flaw::Chain { .. } => damage.bytes,
             };
             match ranges.last_mut() {
                 Some(last) if damage.offset <= last.end() => {
@@ -115,12 +116,11 @@ impl Range {
 
     /// Whether acknowledging this range acknowledges the damage.
     pub fn covers(&self, damage: &Damage) -> bool {
+        let whole = self.offset <= damage.offset && damage.offset + damage.bytes <= self.end();
         match &damage.flaw {
             // The record behind lost lines may have any later seq and any prev.
-            Flaw::Chain { expected, found } => found >= expected && self.end() == damage.offset,
-            Flaw::Line(_) | Flaw::Tail(_) | Flaw::Illegal(_) | Flaw::NoGenesis => {
-                self.offset <= damage.offset && damage.offset + damage.bytes <= self.end()
-            }
+            Flaw::Chain { expected, found } => whole || (found >= expected && self.end() == damage.offset),
+            Flaw::Line(_) | Flaw::Tail(_) | Flaw::Illegal(_) | Flaw::NoGenesis => whole,
         }
     }
 }
@@ -384,11 +384,19 @@ impl Follower {
             self.expected.seq = record.seq;
         }
         let unbroken = self.unbroken.take();
-        let fits = self.expected.fits(record) || unbroken.is_some_and(|unbroken| unbroken.fits(record));
+        let fits = self.expected.fits(record)
+            || unbroken.is_some_and(|unbroken| unbroken.fits(record))
+            || self.salvages(record);
         let first = self.line == 1;
         if !fits && !first {
             let flaw = Flaw::Chain { expected: self.expected.seq, found: record.seq };
             self.note(offset, size, flaw, None);
+            if record.seq < self.expected.seq {
+                return;
+            }
+            if let Some(session) = &mut self.session {
+                session.pass_break();
+            }
         }
         self.expected = Expected::behind(record);
         match (&mut self.session, &record.kind) {
@@ -403,10 +411,21 @@ impl Follower {
             }
             (Some(session), _) => {
                 if let Err(illegal) = session.apply(record, offset) {
+                    session.pass_illegal(record.seq);
                     self.note(offset, size, illegal.into(), None);
                 }
             }
         }
+    }
+
+    /// A `repaired` that acknowledges damage goes on behind the last record that checks.
+    fn salvages(&self, record: &Record) -> bool {
+        let Some(session) = &self.session else { return false };
+        let acknowledges = matches!(&record.kind, Kind::Repaired(repaired) if repaired.saved_as.is_none());
+        acknowledges
+            && record.prev == session.head.hash
+            && record.seq > session.head.seq
+            && session.head.seq + 1 < session.next_seq()
     }
 
     fn note(&mut self, offset: u64, bytes: u64, flaw: Flaw, text: Option<&[u8]>) {

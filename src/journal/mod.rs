@@ -197,6 +197,7 @@ impl<'s> Journal<'s> {
     fn open_with(setting: Setting<'s>, id: &str, on_damage: OnDamage) -> Result<Self, JournalError> {
         setting.root.refuse_links(setting.storage)?;
         let path = setting.root.journal(id)?;
+        paths::refuse_link(setting.storage, &path)?;
         let mut locked = lock::lock_exclusive(setting.storage, &path, setting.wait, setting.clock).map_err(
             |source| match (source, (setting.signal)()) {
                 (LockError::NotFound { .. }, _) => {

@@ -110,7 +110,7 @@ pub enum Refusal {
         /// The attempt.
         attempt: u64,
         /// Its owner.
-        owner: Option<Owner>,
+        owner: Option<Box<Owner>>,
     },
     /// The session tree is damaged, or of another version.
     #[error(transparent)]
@@ -212,8 +212,8 @@ impl Planner<'_> {
         if turn.parked.is_some() {
             return self.wait(turn.parked.map(|parked| format!("the turn is parked: {}", parked.why)));
         }
-        let at_it = matches!(beginning, Beginning::SameOwner)
-            && turn.open_calls().any(|call| self.own_claim(&turn, call));
+        let at_it =
+            matches!(beginning, Beginning::SameOwner) && turn.open_calls().any(|call| own_claim(&turn, call));
         if !unfinished && !at_it && self.would_wait(&adoption)? {
             return self.wait(None);
         }
@@ -279,7 +279,7 @@ impl Planner<'_> {
             return Err(Refusal::OwnerAlive {
                 turn: turn.id.clone(),
                 attempt: current.number,
-                owner: current.owner.clone(),
+                owner: current.owner.clone().map(Box::new),
             });
         }
         if same && holder != Holder::Gone && !current.unfinished() {
@@ -433,9 +433,9 @@ impl Planner<'_> {
             (ruling.decision, ruling.why) = (decision, why.to_owned());
             return Ok(decided(call, ruling));
         }
-        if self.own_claim(turn, call) {
+        if own_claim(turn, call) {
             ruling.decision = Decision::Await;
-            ruling.why = "its owner is at it".to_owned();
+            "its owner is at it".clone_into(&mut ruling.why);
         }
         let mut why_not = None;
         if self.request.calls == CloseCalls::Yes {
@@ -464,12 +464,6 @@ impl Planner<'_> {
             _ => {}
         }
         Ok(decided(call, ruling))
-    }
-
-    /// A claim of the attempt itself, without a runner, whose owner asks again: it is at it.
-    fn own_claim(&self, turn: &Turn, call: &Call) -> bool {
-        let current = turn.current_number();
-        call.live_claim().is_some_and(|claim| claim.attempt == current && claim.runner.is_none())
     }
 
     /// The calls that were answered before stand in the list too, as what they are.
@@ -583,7 +577,7 @@ pub fn branch_behind(
     tree: &Tree,
 ) -> Result<bool, branch::Trouble> {
     let Some(admitted) = turn.tree.as_ref().filter(|_| owns_tree(session, turn)) else { return Ok(false) };
-    if admitted.mode == TreeMode::Branch && branch::last_branch(turn, history).is_none() {
+    if admitted.mode == TreeMode::Branch && branch::last_branch(turn).is_none() {
         return Ok(turn.settled.is_some() && !branch::lacks_nothing(turn, history, tree));
     }
     if turn.settled.is_some() && branch::lacks_nothing(turn, history, tree) {
@@ -621,6 +615,12 @@ pub fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
         .filter(|call| matches!(call.source, Source::CutOff | Source::Failed))
         .map(|call| explain::not_run(turn, call, NotRunWhy::CutOff))
         .collect()
+}
+
+/// A claim of the attempt itself, without a runner, whose owner asks again: it is at it.
+fn own_claim(turn: &Turn, call: &Call) -> bool {
+    let current = turn.current_number();
+    call.live_claim().is_some_and(|claim| claim.attempt == current && claim.runner.is_none())
 }
 
 /// Seq behind which answers are those of a recovery that is still unfinished: of all its attempts, where it had to go

@@ -133,17 +133,13 @@ mod worked_example {
             };
             let found = kit.next_at(0, behind(&kit, &file), Asker::Other);
             assert_eq!(found.r#do, next, "seq {seq}: {}", found.why);
-            if kit.session().turn(&kit.turn).is_none() {
+            if kit.session().unclosed().next().is_none() {
                 continue;
             }
             let plan = kit.plan(Some(&file)).unwrap_or_else(|refusal| panic!("seq {seq}: {refusal}"));
             let decided: Vec<Option<Decision>> =
                 plan.decisions.iter().map(|decided| Some(decided.decision)).collect();
-            assert_eq!(
-                decided,
-                expected.into_iter().filter(Option::is_some).collect::<Vec<_>>(),
-                "seq {seq}"
-            );
+            assert_eq!(decided, expected.into_iter().flatten().map(Some).collect::<Vec<_>>(), "seq {seq}");
             let waits = plan.verdict == Verdict::Waiting;
             assert_eq!(waits, seq == 14);
             kit.carry_out(&plan, Some(&mut file));
@@ -283,7 +279,9 @@ fn planning_twice_gives_equal_bytes() {
 /// A file with what the agent wrote behind its admission, none of it journaled.
 fn agents_file(lines: &[String]) -> File {
     let mut file = File::new();
-    lines.iter().for_each(|line| file.add(line));
+    for line in lines {
+        file.add(line);
+    }
     file
 }
 
@@ -471,7 +469,8 @@ fn an_agent_that_journals_messages_and_keeps_its_file_is_not_adopted_twice() {
 
 #[test]
 fn a_turn_that_only_somebody_else_can_move_gets_no_record() {
-    let cases: [(&str, fn(&mut Kit, CallRef)); 3] = [
+    type Prepare = fn(&mut Kit, CallRef);
+    let cases: [(&str, Prepare); 3] = [
         ("ask", |_, _| {}),
         ("hold", |kit, call| {
             kit.claim(call);

@@ -103,11 +103,22 @@ impl Session {
 
     /// A damaged range stands behind the newest record: what follows it may presuppose records that are lost.
     pub fn pass_damage(&mut self) {
-        self.lost += 1;
+        self.pass_break();
         self.seqs_passed += 1;
+    }
+
+    /// A break in the chain stands behind the newest record: records are lost there.
+    pub fn pass_break(&mut self) {
+        self.lost += 1;
         for turn in self.turns.iter_mut().filter(|turn| !turn.is_closed()) {
             turn.lost_records = true;
         }
+    }
+
+    /// A record of this seq that does not fit stands behind the newest one: as good as lost.
+    pub fn pass_illegal(&mut self, seq: u64) {
+        self.pass_break();
+        self.seqs_passed = seq.saturating_sub(self.head.seq).max(self.seqs_passed + 1);
     }
 
     /// There is damage that nobody acknowledged: for whoever only looks, all that it may have touched is uncertain.
@@ -138,7 +149,7 @@ impl Session {
             kind => {
                 let Some(id) = kind.turn() else { return Ok(()) };
                 if self.turns.iter().any(|turn| turn.id == *id && !turn.is_closed()) {
-                    self.advance(id.clone(), record, offset)
+                    self.advance(id, record, offset)
                 } else {
                     self.after_closed(id, kind)
                 }
@@ -235,12 +246,12 @@ impl Session {
     }
 
     /// A record of a turn that is not closed.
-    fn advance(&mut self, id: TurnId, record: &Record, offset: u64) -> Checked {
+    fn advance(&mut self, id: &TurnId, record: &Record, offset: u64) -> Checked {
         let (genesis, lost) = (self.genesis.clone(), self.lost);
         if let Kind::Steered(record::Steered { delivery: Some(key), .. }) = &record.kind {
             ensure(!self.keys.contains_key(key), || format!("delivery key {key:?} was admitted before"))?;
         }
-        let Some(turn) = self.turns.iter_mut().find(|turn| turn.id == id) else { return Ok(()) };
+        let Some(turn) = self.turns.iter_mut().find(|turn| turn.id == *id) else { return Ok(()) };
         let mark = mark(record, offset);
         turn.take(&record.kind, &mark, &genesis, lost)?;
         turn.newest = mark;
@@ -251,7 +262,7 @@ impl Session {
             self.closed_attempts.insert(id.clone(), turn.current_number());
             if self.retain == Retain::Unclosed {
                 // The one that closed last stays, for whoever closed it.
-                self.turns.retain(|turn| turn.id == id || !turn.is_closed());
+                self.turns.retain(|turn| turn.id == *id || !turn.is_closed());
             }
         }
         Ok(())
@@ -454,6 +465,7 @@ impl Turn {
             renewed: mark.at.clone(),
             progress: before.is_some_and(|before| before.progress),
             recovered: None,
+            branched: None,
         });
         self.facts.push(Fact { mark: mark.clone(), what: What::Attempt });
         Ok(())
@@ -853,6 +865,9 @@ impl Turn {
             let mut decisions: Vec<Decided> = before.into_iter().filter(|known| !anew(known)).collect();
             decisions.extend(recovered.decisions.iter().cloned());
             attempt.recovered = Some((mark.clone(), decisions));
+            if recovered.branch.is_some() {
+                attempt.branched = Some(mark.clone());
+            }
         }
         Ok(())
     }

@@ -7,6 +7,8 @@
 mod apply;
 pub mod decide;
 pub mod next;
+#[cfg(test)]
+mod properties;
 
 pub use apply::{Illegal, Rule};
 
@@ -138,6 +140,8 @@ pub struct Attempt {
     pub progress: bool,
     /// Its newest `recovered`, and the newest decision about each call of all of them.
     pub recovered: Option<(Mark, Vec<Decided>)>,
+    /// The newest of its `recovered` that made sure of a branch.
+    pub branched: Option<Mark>,
 }
 
 impl Attempt {

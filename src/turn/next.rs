@@ -187,9 +187,10 @@ impl<'a> Outlook<'a> {
 
     fn recover_is_due(&self, branch: BranchState) -> Option<String> {
         let Some(current) = self.turn.current() else {
-            return Some("it was admitted and no attempt began".into());
+            return self.turn.parked.is_none().then(|| "it was admitted and no attempt began".into());
         };
-        if current.unfinished() {
+        // Parked behind lost records, it is not gone on with before a person says so.
+        if current.unfinished() && self.turn.parked.is_none() {
             return Some(format!("the recover of attempt {} is unfinished", current.number));
         }
         if branch == BranchState::Behind && self.has_branch() {
@@ -215,7 +216,7 @@ impl<'a> Outlook<'a> {
     /// In `branch` mode the file is the agent's, and a branch of ours begins with a recovery.
     fn has_branch(&self) -> bool {
         let appends = self.turn.tree.as_ref().is_some_and(|tree| tree.mode == TreeMode::Append);
-        appends || self.turn.attempts.iter().any(|attempt| attempt.recovered.is_some())
+        appends || self.turn.attempts.iter().any(|attempt| attempt.branched.is_some())
     }
 
     fn next_of_open(&self) -> Next {

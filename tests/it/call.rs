@@ -301,12 +301,13 @@ fn a_denied_call_is_answered_at_once() {
     let deny = ["step", "deny", &turn.call, "--by", "ann", "--reason", "no", "--session", "s"];
     let seq = turn.sandbox.run(deny).ok().seq();
     let records = turn.sandbox.journal("s");
+    let index = usize::try_from(seq).unwrap();
     assert_eq!(
-        (records[seq as usize]["kind"].clone(), records[seq as usize]["decision"].clone()),
+        (records[index]["kind"].clone(), records[index]["decision"].clone()),
         (json!("approval"), json!("denied"))
     );
     assert_eq!(
-        (records[seq as usize + 1]["kind"].clone(), records[seq as usize + 1]["why"].clone()),
+        (records[index + 1]["kind"].clone(), records[index + 1]["why"].clone()),
         (json!("not_run"), json!("denied"))
     );
     turn.sandbox.unchanged("s", || {

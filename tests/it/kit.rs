@@ -5,10 +5,11 @@
 
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The command under test.
@@ -82,6 +83,11 @@ impl Sandbox {
             .env("LC_ALL", "C.UTF-8")
             .env("TURNKEEP_ROOT", self.root());
         Run { command, stdin: None }
+    }
+
+    /// Whether a program is there that a test can do without.
+    pub fn has(&self, program: &str) -> bool {
+        self.program("sh", ["-c", &format!("command -v {program}")]).go().code() == 0
     }
 
     /// A POSIX shell script in the same surroundings.
@@ -256,7 +262,7 @@ impl Run {
 /// A command that runs.
 pub struct Running {
     child: Option<Child>,
-    readers: Vec<std::thread::JoinHandle<Vec<u8>>>,
+    readers: Vec<mpsc::Receiver<Vec<u8>>>,
     words: String,
 }
 
@@ -270,23 +276,8 @@ impl Running {
             // A command that refuses before it reads closes the pipe: no error of the test.
             std::thread::spawn(move || pipe.write_all(&bytes));
         }
-        let mut readers = Vec::new();
-        if piped {
-            let mut out = child.stdout.take().unwrap();
-            readers.push(std::thread::spawn(move || {
-                let mut bytes = Vec::new();
-                let _ended = out.read_to_end(&mut bytes);
-                bytes
-            }));
-        } else {
-            readers.push(std::thread::spawn(Vec::new));
-        }
-        let mut err = child.stderr.take().unwrap();
-        readers.push(std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let _ended = err.read_to_end(&mut bytes);
-            bytes
-        }));
+        let stdout = child.stdout.take().filter(|_| piped);
+        let readers = vec![read_all(stdout), read_all(child.stderr.take())];
         Self { child: Some(child), readers, words }
     }
 
@@ -303,8 +294,13 @@ impl Running {
     pub fn wait(mut self) -> Ran {
         let mut child = self.child.take().unwrap();
         let status = wait(&mut child, &self.words);
-        let mut read = self.readers.drain(..).map(|reader| reader.join().unwrap());
-        let (stdout, stderr) = (read.next().unwrap(), read.next().unwrap());
+        let words = &self.words;
+        let ended = |reader: &mpsc::Receiver<Vec<u8>>| {
+            reader
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("{words}: somebody keeps its output open"))
+        };
+        let (stdout, stderr) = (ended(&self.readers[0]), ended(&self.readers[1]));
         Ran { status, stdout: string(stdout.clone()), stdout_bytes: stdout, stderr: string(stderr) }
     }
 }
@@ -316,6 +312,20 @@ impl Drop for Running {
             let _reaped = child.wait();
         }
     }
+}
+
+/// Reads a stream to its end on another thread; an absent one is empty.
+fn read_all(stream: Option<impl std::io::Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
+    let (done, reader) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ended = stream.read_to_end(&mut bytes);
+        }
+        // Nobody listens any more where the test has failed.
+        let _heard = done.send(bytes);
+    });
+    reader
 }
 
 fn wait(child: &mut Child, words: &str) -> ExitStatus {
@@ -562,7 +572,7 @@ pub fn small_tree() -> String {
 
 /// Lines of a session file.
 pub fn tree(entries: &[Value]) -> String {
-    entries.iter().map(|entry| format!("{entry}\n")).collect()
+    entries.iter().flat_map(|entry| [entry.to_string(), "\n".to_owned()]).collect()
 }
 
 /// What differs from run to run, for insta.

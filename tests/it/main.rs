@@ -3,7 +3,11 @@
 //! Every test has a sandbox of its own, a cleared environment, and ends only processes that it started.
 #![allow(
     missing_docs,
+    clippy::pedantic,
     clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::print_stderr,
+    clippy::too_many_lines,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
     clippy::needless_raw_string_hashes,
@@ -18,10 +22,14 @@ mod deliver;
 mod docs;
 mod fixtures;
 mod forge;
+mod format;
+mod io;
 mod killed;
 mod kit;
 mod message;
 mod onto_live;
+mod owner;
+mod paths;
 mod person;
 mod quickstart;
 mod recover_all;
@@ -30,7 +38,9 @@ mod recover_owner;
 mod recover_plan;
 mod recover_tail;
 mod recover_tree;
+mod run;
 mod salvage;
 mod script;
 mod settle;
 mod tidy;
+mod values;

@@ -306,7 +306,7 @@ fn a_header_is_an_entry_too() {
     let seq = sandbox.step_in(&ticket, ["entry", "-"], header().to_string()).ok().seq();
     assert_eq!(sandbox.last("s")["entry"], header());
     sandbox.unchanged("s", || {
-        assert_eq!(sandbox.step_in(&ticket, ["entry", "-"], header().to_string()).ok().repeated(), seq)
+        assert_eq!(sandbox.step_in(&ticket, ["entry", "-"], header().to_string()).ok().repeated(), seq);
     });
 }
 

@@ -234,7 +234,7 @@ pub(super) fn answer_of(call: &Call, history: &History) -> Option<Raw> {
 
 /// `turnkeep step result`
 pub(super) fn result(context: &Context, tickets: &Tickets, args: &ResultArgs) -> Result<Exit, Failure> {
-    let text = content(args.file.as_ref())?;
+    let text = content(context, args.file.as_ref())?;
     let body = text.as_deref().map(message::result_body).transpose()?;
     if body.is_some() && args.not_run {
         return Err(Failure::usage("usage", "--not-run has no content: the call never started"));

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 /// `turnkeep step message`
 pub(super) fn message(context: &Context, tickets: &Tickets, args: &MessageArgs) -> Result<Exit, Failure> {
-    let text = content(args.file.as_ref())?.ok_or_else(|| no_content("a message"))?;
+    let text = content(context, args.file.as_ref())?.ok_or_else(|| no_content("a message"))?;
     let (raw, meaning) = message::take(&text, args.format.0, args.role.as_deref())?;
     let ids = call_ids(&meaning, args.assign_ids)?;
     context.arm()?;
@@ -167,7 +167,7 @@ fn repeated(step: &Step<'_>, turn: &Turn, raw: &Raw, meaning: &Meaning) -> Optio
 
 /// `turnkeep step entry`
 pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Result<Exit, Failure> {
-    let text = content(args.file.as_ref())?.ok_or_else(|| no_content("entries, one a line,"))?;
+    let text = content(context, args.file.as_ref())?.ok_or_else(|| no_content("entries, one a line,"))?;
     let entries = entries(&text)?;
     context.arm()?;
     let signal = || context.signal();

@@ -245,7 +245,7 @@ fn heartbeat(context: &Context, tickets: &Tickets) -> Result<Exit, Failure> {
 }
 
 fn note(context: &Context, tickets: &Tickets, file: Option<&PathBuf>) -> Result<Exit, Failure> {
-    let content = content(file)?.ok_or_else(|| no_content("a remark"))?;
+    let content = content(context, file)?.ok_or_else(|| no_content("a remark"))?;
     context.arm()?;
     let signal = || context.signal();
     let mut step = Step::open(context, tickets.any()?, &signal)?;
@@ -260,8 +260,8 @@ fn note(context: &Context, tickets: &Tickets, file: Option<&PathBuf>) -> Result<
 }
 
 /// What FILE or `-` holds; no file argument means no content.
-pub(super) fn content(file: Option<&PathBuf>) -> Result<Option<String>, Failure> {
-    file.map(|file| read_file(file)).transpose()
+pub(super) fn content(context: &Context, file: Option<&PathBuf>) -> Result<Option<String>, Failure> {
+    file.map(|file| read_file(context, file)).transpose()
 }
 
 pub(super) fn no_content(what: &str) -> Failure {

@@ -97,7 +97,7 @@ pub(super) fn deny(context: &Context, tickets: &Tickets, args: &DenyArgs) -> Res
 
 /// `turnkeep step reconcile`
 pub(super) fn reconcile(context: &Context, tickets: &Tickets, args: &ReconcileArgs) -> Result<Exit, Failure> {
-    let body = content(args.file.as_ref())?.as_deref().map(message::result_body).transpose()?;
+    let body = content(context, args.file.as_ref())?.as_deref().map(message::result_body).transpose()?;
     let receipt = args.receipt.as_deref().map(json_or_text).transpose()?;
     if args.outcome == ReconciledOutcome::Applied && body.is_none() {
         return Err(no_content("what the tool answered").hint("an applied call needs content: FILE or -"));
@@ -167,7 +167,7 @@ pub(super) fn cancel(context: &Context, tickets: &Tickets, args: &CancelArgs) ->
 
 /// `turnkeep step steer`
 pub(super) fn steer(context: &Context, tickets: &Tickets, args: &SteerArgs) -> Result<Exit, Failure> {
-    let input = super::super::admit::input(args.text.as_deref(), args.file.as_deref())?;
+    let input = super::super::admit::input(context, args.text.as_deref(), args.file.as_deref())?;
     super::super::admit::check_key(args.delivery.as_deref())?;
     context.arm()?;
     let signal = || context.signal();

@@ -331,17 +331,7 @@ fn record(
     let recorded = append_outcome(context, ticket, call, outcome);
     let receipt = match recorded {
         Ok(receipt) => receipt,
-        Err(failure) if args.tool.is_some() => {
-            return Err(Failure {
-                message: format!(
-                    "the command ended with {status} and that could not be recorded: {}",
-                    failure.message
-                ),
-                exit: Exit::OfCommand(NOT_RECORDED),
-                ..failure
-            });
-        }
-        Err(failure) => return Err(failure),
+        Err(failure) => return Err(not_recorded(failure, ticket, args, status)),
     };
     spool::remove(context, &ticket.session, &ticket.turn, call.r#ref);
     if let Some(error) = &finished.echo_error {
@@ -358,6 +348,24 @@ fn record(
         return Ok(Exit::OfCommand(status));
     }
     Ok(Exit::Done)
+}
+
+/// CMD ended, and the journal does not say how: its outcome stays unknown to everybody else.
+fn not_recorded(failure: Failure, ticket: &Ticket, args: &RunArgs, status: u8) -> Failure {
+    let message =
+        format!("the command ended with {status} and that could not be recorded: {}", failure.message);
+    let exit = match failure.exit {
+        _ if args.tool.is_some() => Exit::OfCommand(NOT_RECORDED),
+        // It was no bad input of the caller's, and the claim was written.
+        Exit::Usage => Exit::Unexpected,
+        exit => exit,
+    };
+    // What was kept as evidence has its own hint.
+    let hint = match failure.exit {
+        Exit::Fenced => failure.hint,
+        _ => Some(format!("the call stays claimed; `turnkeep recover {}` decides about it", ticket.session)),
+    };
+    Failure { exit, message, hint, ..failure }
 }
 
 fn append_outcome(

@@ -13,7 +13,7 @@ use crate::turn::Turn;
 
 /// `turnkeep step settle`
 pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) -> Result<Exit, Failure> {
-    let text = content(args.file.as_ref())?;
+    let text = content(context, args.file.as_ref())?;
     let given = text.as_deref().map(Given::read).transpose()?;
     context.arm()?;
     let signal = || context.signal();

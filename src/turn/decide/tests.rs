@@ -8,6 +8,7 @@ use crate::turn::{Answer, AnswerKind, Approved, Claim, Dispatch, Mark};
 
 /// What decides about a call, in the words of the table.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "the table asks yes-or-no questions")]
 struct Case {
     answered: bool,
     cut_off: bool,
@@ -227,7 +228,7 @@ fn all_combinations(nested: Nested) -> u64 {
                 let call = turn.call(name).expect("the call");
                 let (row, expected) = oracle(&case);
                 let (decision, _) =
-                    decide(&turn, call, &now, &now.rule_of(call), stored_replay(&turn, call, &now));
+                    decide(&turn, call, &now, now.rule_of(call), stored_replay(&turn, call, &now));
                 assert_eq!(decision, expected, "row {row}: {case:?}");
                 count += 1;
             }

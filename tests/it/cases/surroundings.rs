@@ -14,6 +14,12 @@ fn has(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
+/// A test that this machine cannot make says so.
+#[expect(clippy::print_stderr, reason = "tests speak on stderr")]
+fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
 /// Whether system calls can be traced and made to fail here; said where not.
 fn can_inject() -> bool {
     let works = has("strace")
@@ -22,7 +28,7 @@ fn can_inject() -> bool {
             .output()
             .is_ok_and(|done| done.status.success());
     if !works {
-        eprintln!("skipped: strace does not work here");
+        skipped("strace does not work here");
     }
     works
 }
@@ -44,7 +50,7 @@ fn lock_names_a_living_stranger() {
 #[test]
 fn holder_suspended() {
     if !has("flock") {
-        eprintln!("skipped: there is no flock");
+        skipped("there is no flock");
         return;
     }
     let sandbox = Sandbox::new();
@@ -343,7 +349,7 @@ fn colour_and_terminals() {
         assert_eq!(ran.stdout, plain.stdout);
     }
     if !has("script") {
-        eprintln!("skipped: there is no script to make a terminal");
+        skipped("there is no script to make a terminal");
         return;
     }
     let on_terminal = |variables: &str| {
