@@ -310,7 +310,6 @@ pub struct SettleArgs {
 
 /// `turnkeep step deliver`
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(group = clap::ArgGroup::new("act").required(true).multiple(false)
     .args(["begin", "receipt", "not_sent", "waive", "cmd"]))]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]

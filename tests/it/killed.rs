@@ -33,8 +33,7 @@ type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
 fn restore(sandbox: &Sandbox, files: &Files) {
     for item in std::fs::read_dir(sandbox.dir()).unwrap() {
         let path = item.unwrap().path();
-        let removed =
-            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
         removed.unwrap();
     }
     for (path, bytes) in files {

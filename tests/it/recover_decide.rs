@@ -63,7 +63,11 @@ fn the_stored_and_the_current_policy_both_have_to_agree() {
         let recorded = &records.last().unwrap()["decisions"][0];
         assert_eq!(recorded["ref"], format!("{seq}.0"));
         assert_eq!((&recorded["why"], &recorded["replay_now"]), (&one["why"], &one["replay_now"]));
-        assert_eq!(records[usize::try_from(seq).unwrap()]["calls"][0]["replay"], spelled(stored), "stays as it was written");
+        assert_eq!(
+            records[usize::try_from(seq).unwrap()]["calls"][0]["replay"],
+            spelled(stored),
+            "stays as it was written"
+        );
         let interrupted: Vec<&Value> =
             records.iter().filter(|record| record["kind"] == "interrupted").collect();
         assert_eq!(interrupted.len(), usize::from(decision == "interrupt"), "{what}");

@@ -364,8 +364,7 @@ fn damage_on_the_path_is_told_with_its_lines() {
         ("a cycle", |text| text.replacen(r#""parentId":null"#, r#""parentId":"a2""#, 1), "lines 2, 3"),
         ("a self parent", |text| text.replacen(r#""parentId":"a1""#, r#""parentId":"a2""#, 1), "line 3"),
         ("an unknown parent", |text| text.replacen(r#""parentId":null"#, r#""parentId":"zz""#, 1), "zz"),
-        ("no header", |text| text.split_once('
-').unwrap().1.to_owned(), "header"),
+        ("no header", |text| text.split_once('\n').unwrap().1.to_owned(), "header"),
         ("the leaf is gone", |text| text.replace(r#""id":"a2""#, r#""id":"zz""#), "a2"),
         (
             "a doubled id",
