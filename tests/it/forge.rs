@@ -5,7 +5,12 @@ use sha2::{Digest as _, Sha256};
 
 /// SHA-256, lower-case hex.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write as _;
+    let mut hex = String::new();
+    for byte in Sha256::digest(bytes) {
+        write!(hex, "{byte:02x}").unwrap();
+    }
+    hex
 }
 
 /// The id of the entry that stands for a record.

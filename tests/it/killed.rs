@@ -6,6 +6,7 @@
 use crate::kit::*;
 use serde_json::{Value, json};
 use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 fn syscalls() -> Vec<&'static str> {
@@ -32,13 +33,9 @@ type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
 fn restore(sandbox: &Sandbox, files: &Files) {
     for item in std::fs::read_dir(sandbox.dir()).unwrap() {
         let path = item.unwrap().path();
-        if path.is_dir() {
-            std::fs::remove_dir_all(path).unwrap()
-        } else {
-            std::fs::remove_file(path).unwrap()
-        }
+        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        removed.unwrap();
     }
-    use std::os::unix::fs::PermissionsExt as _;
     for (path, bytes) in files {
         let mode = match bytes {
             None => std::fs::create_dir(path).map(|()| 0o700).unwrap(),
@@ -309,7 +306,7 @@ fn kill_admit(sandbox: &Sandbox, extra: &[&str]) {
         vec!["admit", "s", "--turn", "t1", "--delivery", "k", "--text", "Hello", "--owner-pid", "none"];
     words.extend(extra);
     let resumed: Vec<&str> = words.iter().copied().chain(["--resume"]).collect();
-    let earlier = sandbox.journal_path("s").exists().then(|| sandbox.journal("s").len()).unwrap_or(0);
+    let earlier = if sandbox.journal_path("s").exists() { sandbox.journal("s").len() } else { 0 };
     let points = at_each_point(sandbox, &words, "", |point| {
         explained(sandbox, point);
         let after_kill = sandbox.everything();
@@ -540,7 +537,7 @@ fn a_run_has_its_effect_at_most_once() {
         let pid = other.pid().to_string();
         let forced = ["recover", "s", "--owner-pid", &pid, "--force", "--why", "test", "--json"];
         let status = sandbox.run(forced).ok().json();
-        let expected = if again.code() != 7 { "redeliver" } else { "interrupt" };
+        let expected = if again.code() == 7 { "interrupt" } else { "redeliver" };
         assert_eq!(status["decisions"][0]["decision"], expected, "{point}");
         sound(&sandbox, point);
     });
@@ -551,9 +548,9 @@ fn runs(program: &str) -> bool {
     let found = |pid: std::fs::DirEntry| {
         let line = std::fs::read(pid.path().join("cmdline")).unwrap_or_default();
         let own = line.split(|byte| *byte == 0).take(2).any(|word| word == program.as_bytes());
-        own.then_some(())
+        own
     };
-    std::fs::read_dir("/proc").unwrap().filter_map(|pid| found(pid.ok()?)).next().is_some()
+    std::fs::read_dir("/proc").unwrap().any(|pid| pid.is_ok_and(found))
 }
 
 #[test]

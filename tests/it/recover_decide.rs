@@ -63,7 +63,11 @@ fn the_stored_and_the_current_policy_both_have_to_agree() {
         let recorded = &records.last().unwrap()["decisions"][0];
         assert_eq!(recorded["ref"], format!("{seq}.0"));
         assert_eq!((&recorded["why"], &recorded["replay_now"]), (&one["why"], &one["replay_now"]));
-        assert_eq!(records[seq as usize]["calls"][0]["replay"], spelled(stored), "stays as it was written");
+        assert_eq!(
+            records[usize::try_from(seq).unwrap()]["calls"][0]["replay"],
+            spelled(stored),
+            "stays as it was written"
+        );
         let interrupted: Vec<&Value> =
             records.iter().filter(|record| record["kind"] == "interrupted").collect();
         assert_eq!(interrupted.len(), usize::from(decision == "interrupt"), "{what}");
@@ -77,7 +81,7 @@ fn the_stored_and_the_current_policy_both_have_to_agree() {
 #[track_caller]
 fn explains(said: &str, records: &[Value], seq: u64) {
     let claimed = records.iter().find(|record| record["kind"] == "claimed").unwrap();
-    let call = &records[seq as usize]["calls"][0];
+    let call = &records[usize::try_from(seq).unwrap()]["calls"][0];
     for needed in [
         text(&call["tool"]),
         text(&call["args_sha256"]),

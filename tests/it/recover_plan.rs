@@ -89,7 +89,11 @@ fn play(sandbox: &Sandbox, dice: &mut Dice, ticket: &str, number: &mut u64) {
     let mut calls = Vec::new();
     for _ in 0..dice.roll(4) {
         *number += 1;
-        calls.push((format!("c{number}"), TOOLS[dice.roll(5) as usize], json!({"n": number})));
+        calls.push((
+            format!("c{number}"),
+            TOOLS[usize::try_from(dice.roll(5)).unwrap()],
+            json!({"n": number}),
+        ));
     }
     let named: Vec<(&str, &str, Value)> =
         calls.iter().map(|(id, tool, args)| (id.as_str(), *tool, args.clone())).collect();

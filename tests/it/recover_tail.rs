@@ -3,6 +3,7 @@
 use crate::forge;
 use crate::kit::*;
 use serde_json::json;
+use std::os::unix::fs::PermissionsExt as _;
 
 /// A turn with a claimed call whose owner is gone; the last record holds multibyte text.
 fn crashed(sandbox: &Sandbox) -> String {
@@ -45,7 +46,7 @@ fn demand_repair(sandbox: &Sandbox, owner: &Owner, good: &[u8], torn: &[u8], new
     std::fs::write(&path, [good, torn].concat()).unwrap();
     let _none = std::fs::remove_dir_all(sandbox.root().join("quarantine"));
     sandbox.recover(owner, "s", &[]);
-    if torn.len() % 7 == 0 {
+    if torn.len().is_multiple_of(7) {
         sandbox.run(["verify", "s"]).ok();
     }
     let after = std::fs::read(&path).unwrap();
@@ -60,10 +61,9 @@ fn demand_repair(sandbox: &Sandbox, owner: &Owner, good: &[u8], torn: &[u8], new
     assert_eq!(repaired["sha256"], digest, "{repaired}");
     let name = format!("s.{}.{}", good.len(), &digest[..16]);
     assert_eq!(repaired["saved_as"], format!("quarantine/{name}"), "{repaired}");
-    assert_eq!(quarantine(sandbox), [name.clone()]);
+    assert_eq!(quarantine(sandbox), std::slice::from_ref(&name));
     let saved = sandbox.root().join("quarantine").join(name);
     assert_eq!(std::fs::read(&saved).unwrap(), torn, "bytes were lost");
-    use std::os::unix::fs::PermissionsExt as _;
     assert_eq!(saved.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let folder = sandbox.root().join("quarantine").metadata().unwrap();
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
@@ -221,15 +221,16 @@ fn damage_is_told_with_its_place_and_the_next_command() {
     let offsets: Vec<usize> = std::iter::once(0)
         .chain(journal.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1))
         .collect();
-    for line in 0..offsets.len() - 1 {
+    let lines = &offsets[..offsets.len() - 1];
+    for (line, offset) in lines.iter().enumerate() {
         // A body changed in place: its hash does not fit any more.
         let mut broken = journal.clone();
-        let at = offsets[line] + 20;
+        let at = offset + 20;
         broken[at] ^= 1;
         std::fs::write(sandbox.journal_path("s"), &broken).unwrap();
         let error = refused(&sandbox, 3, "damaged");
         assert_eq!(error["line"], line + 1, "{error}");
-        assert_eq!(error["offset"], offsets[line], "{error}");
+        assert_eq!(error["offset"], *offset, "{error}");
         assert_eq!(error["path"], sandbox.journal_path("s").display().to_string());
         let message = text(&error["message"]);
         assert!(message.contains("hash"), "which check failed: {message}");

@@ -3,6 +3,7 @@
 use crate::forge;
 use crate::kit::*;
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
 
 const FILE: &str = "chat.jsonl";
 
@@ -175,7 +176,6 @@ fn a_new_session_file_is_begun_and_every_cut_of_its_first_write_completed() {
         assert_eq!(entries[1]["parentId"], Value::Null);
         assert_eq!(entries[1]["message"]["role"], "user");
         assert_eq!(entries.last().unwrap()["customType"], "turnkeep.branch");
-        use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(sandbox.path(FILE).metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let after = sandbox.journal_bytes("s");
         let end = after[..after.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
@@ -364,7 +364,7 @@ fn damage_on_the_path_is_told_with_its_lines() {
         ("a cycle", |text| text.replacen(r#""parentId":null"#, r#""parentId":"a2""#, 1), "lines 2, 3"),
         ("a self parent", |text| text.replacen(r#""parentId":"a1""#, r#""parentId":"a2""#, 1), "line 3"),
         ("an unknown parent", |text| text.replacen(r#""parentId":null"#, r#""parentId":"zz""#, 1), "zz"),
-        ("no header", |text| text.lines().skip(1).map(|line| format!("{line}\n")).collect(), "header"),
+        ("no header", |text| text.split_once('\n').unwrap().1.to_owned(), "header"),
         ("the leaf is gone", |text| text.replace(r#""id":"a2""#, r#""id":"zz""#), "a2"),
         (
             "a doubled id",
