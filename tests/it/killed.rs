@@ -547,8 +547,7 @@ fn a_run_has_its_effect_at_most_once() {
 fn runs(program: &str) -> bool {
     let found = |pid: std::fs::DirEntry| {
         let line = std::fs::read(pid.path().join("cmdline")).unwrap_or_default();
-        let own = line.split(|byte| *byte == 0).take(2).any(|word| word == program.as_bytes());
-        own
+        line.split(|byte| *byte == 0).take(2).any(|word| word == program.as_bytes())
     };
     std::fs::read_dir("/proc").unwrap().any(|pid| pid.is_ok_and(found))
 }
