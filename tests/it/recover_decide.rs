@@ -556,27 +556,26 @@ fn unpark_stands_where_what_follows_waits_and_nowhere_else() {
 }
 
 #[test]
-fn unpark_stands_behind_a_living_owner_and_before_a_held_call() {
+fn unpark_stands_though_a_living_owner_is_in_the_way() {
     let sandbox = Sandbox::new();
-    sandbox.policy(json!([{"tool": "charge", "replay": "never", "unknown": "hold"}]));
-    let limited = json!({"format": "turnkeep-policy/1", "limits": {"attempts": 1},
-        "rules": [{"tool": "charge", "replay": "never", "unknown": "hold"}]});
-    let policy = sandbox.write("strict.json", limited.to_string());
+    let limited = r#"{"format":"turnkeep-policy/1","rules":[],"limits":{"attempts":1}}"#;
+    let policy = sandbox.write("strict.json", limited);
     let owner = Owner::start();
-    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--lease", "0"]);
-    // The lease ran out at once, so another one's recover parks the turn while the owner lives.
-    let pid = Owner::start();
-    sandbox
-        .cmd(["recover", "s", "--owner-pid", &pid.pid().to_string(), "--policy"])
-        .arg(&policy)
-        .go()
-        .exits(14);
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
+    let other = Owner::start();
+    let pid = other.pid().to_string();
+    let taken = ["recover", "s", "--owner-pid", &pid, "--force", "--why", "it hangs", "--policy"];
+    sandbox.cmd(taken).arg(&policy).go().exits(14);
+    assert_eq!(sandbox.last("s")["kind"], "parked");
     sandbox.step(&ticket, ["heartbeat"]).exits(6);
-    let unpark = ["recover", "s", "--unpark", "--by", "alice", "--why", "go"];
-    let living = Owner::start();
-    let own = living.pid().to_string();
-    sandbox.run(unpark.iter().chain(&["--owner-pid", own.as_str()])).ok();
-    assert_eq!(sandbox.kinds("s")[3..], ["parked", "unparked", "attempt", "recovered"]);
+    let unpark = ["recover", "s", "--unpark", "--by", "alice", "--why", "go", "--owner-pid", &pid];
+    sandbox.unchanged("s", || sandbox.run(unpark.iter().chain(&["--dry-run"])).exits(4));
+    sandbox.run(unpark).exits(4);
+    let unparked = sandbox.last("s");
+    assert_eq!((&unparked["kind"], &unparked["by"]), (&json!("unparked"), &json!("alice")));
+    // The one that lives goes on.
+    sandbox.step(&ticket, ["heartbeat"]).ok();
+    sandbox.unchanged("s", || sandbox.run(unpark).exits(6));
 }
 
 #[test]
