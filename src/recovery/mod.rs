@@ -617,9 +617,14 @@ pub fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
         .collect()
 }
 
-/// A claim of the attempt itself, without a runner, whose owner asks again: it is at it.
+/// A claim of the attempt itself, without a runner, whose owner asks again: it is at it, and at what it nests there.
 fn own_claim(turn: &Turn, call: &Call) -> bool {
     let current = turn.current_number();
+    if !call.may_have_run()
+        && let Some(parent) = call.parent.and_then(|parent| turn.call(parent))
+    {
+        return parent.answer.is_none() && own_claim(turn, parent);
+    }
     call.live_claim().is_some_and(|claim| claim.attempt == current && claim.runner.is_none())
 }
 

@@ -296,6 +296,9 @@ pub fn seen_from_attempt(turn: &Turn, call: &Call, now: &Now<'_>) -> Decision {
 
 /// The same for one who asks: for others than its owner, a claim under a lease that ran out is nobody's.
 pub fn seen_by(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> Decision {
+    if let Some(decision) = nested_in_running(turn, call, now, asker) {
+        return decision;
+    }
     let decision = decide::rule(turn, call, now).decision;
     let own = call.live_claim().is_some_and(|claim| claim.attempt == turn.current_number());
     if !own || !claimant_lives_for(turn, call, now, asker) {
@@ -306,5 +309,18 @@ pub fn seen_by(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> Decisio
     match decision {
         Decision::Ask | Decision::Hold if by_nobody => decision,
         _ => Decision::Await,
+    }
+}
+
+/// A nested call that has not begun is for the tool that it is nested in, as long as that one is at work.
+fn nested_in_running(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> Option<Decision> {
+    let parent = turn.call(call.parent?)?;
+    if call.answer.is_some() || call.may_have_run() || seen_by(turn, parent, now, asker) != Decision::Await {
+        return None;
+    }
+    let by_itself = Call { parent: None, ..call.clone() };
+    match decide::rule(turn, &by_itself, now).decision {
+        Decision::Ask => Some(Decision::Ask),
+        _ => Some(Decision::Await),
     }
 }

@@ -27,6 +27,7 @@ mod io;
 mod killed;
 mod kit;
 mod message;
+mod nested;
 mod onto_live;
 mod owner;
 mod paths;
