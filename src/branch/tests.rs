@@ -1,7 +1,8 @@
 //! The branch: what it holds, in which order and form, what is found again, and what is damage.
 
 use super::*;
-use crate::record::{ApprovalDecision, CallRef, Decision, NotRunWhy};
+use crate::message::Format;
+use crate::record::{ApprovalDecision, CallRef, Decision, NotRunWhy, Outcome, ReconciledOutcome};
 use crate::testkit::{File, Kit, asked_by, entry, model, other_entry, raw, tool_result, user};
 use crate::turn::What;
 

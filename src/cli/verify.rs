@@ -219,7 +219,7 @@ fn key(path: &Path) -> PathBuf {
 }
 
 /// Whether the first line that can be told is one of a session file.
-fn is_tree(context: &Context, path: &Path) -> bool {
+pub(super) fn is_tree(context: &Context, path: &Path) -> bool {
     let mut head = vec![0; SNIFFED_BYTES];
     let read = context
         .storage

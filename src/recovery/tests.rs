@@ -983,6 +983,20 @@ fn a_line_torn_in_the_middle_is_written_again_on_a_line_of_its_own() {
 }
 
 #[test]
+fn a_recover_that_is_killed_again_and_again_lists_what_it_decided_at_first() {
+    let (kit, file) = eventful();
+    let plan = kit.plan(Some(&file)).expect("a plan");
+    let (mut after, _) = killed(&kit, &file, &plan, 4, 0);
+    for owner in 5001..5004 {
+        let again = after.plan_as(Some(&file), &asked_by(owner), 60).expect("a plan");
+        assert_eq!(recovered_decisions_of(&again), recovered_decisions_of(&plan), "{owner}");
+        let begun = records_of(&after, &again)[0].kind.clone();
+        after.push(begun);
+    }
+    assert_eq!(after.number(), 2);
+}
+
+#[test]
 fn a_takeover_of_an_unfinished_recover_lists_what_that_one_decided() {
     let (kit, file) = eventful();
     let plan = kit.plan(Some(&file)).expect("a plan");

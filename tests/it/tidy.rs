@@ -41,12 +41,6 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Most lines of a file, its tests not counted.
 const LINES_MAX: usize = 650;
 
-/// Longer files, and why they are not cut.
-const LONGER: &[(&str, &str)] = &[
-    ("branch.rs", "one branch: what it must hold, what is there and what is written go by the same parts"),
-    ("turn/apply.rs", "one transition table: what may follow what is read in one place"),
-];
-
 struct Source {
     /// Path below `src`.
     name: String,
@@ -219,8 +213,7 @@ fn every_source_opens_with_its_purpose() {
 fn files_are_short() {
     for source in sources() {
         let lines = source.code.lines().count();
-        let excused = LONGER.iter().any(|(name, _)| *name == source.name);
-        assert!(excused || lines <= LINES_MAX, "{} has {lines} lines without tests", source.name);
+        assert!(lines <= LINES_MAX, "{} has {lines} lines without tests", source.name);
     }
 }
 

@@ -15,6 +15,7 @@ OUT=$(realpath "${OUT:-$(mktemp -d)}")
 PI_LAB_DIR=${PI_LAB_DIR:-$HERE/lab}
 bash "$HERE/install.sh" "$PI_LAB_DIR" >&2
 PI_LAB_DIR=$(realpath "$PI_LAB_DIR")
+JOBS=${PI_JOBS:-2} KILLS=${PI_KILLS:-6} SEED=${PI_SEED:-1} # lib.sh unsets what might reach Pi
 # shellcheck source=tests/pi/lib.sh
 . "$HERE/lib.sh"
 
@@ -512,14 +513,14 @@ continues_itself() {
 # Killed at PI_KILLS moments: before or behind a random call of the CLI, or a random while behind the first one. Each time
 # Pi goes on, recovered inside or outside of it, by chance too; where the turn had ended, with the next question.
 scenario_random() {
-  local kills=${PI_KILLS:-6} calls=() answers=() call kill moment while
-  RANDOM=${PI_SEED:-1}
+  local calls=() answers=() call kill moment while
+  RANDOM=$SEED
   for call in 1a 1b 2a 2b; do # %T: the number of the question
     calls+=("$(bash_call "c%T-$call" "echo begin-c%T-$call >>effects; sleep 0.1; echo end-c%T-$call >>effects; echo result-c%T-$call")")
   done
   open_scenario "$(printf '%s\n' "${calls[@]}" | jq -sc '{rounds: [{text: "First %T.", calls: .[:2]}, {text: "Second %T.", calls: .[2:]}, {text: "Final %T."}]}')"
   set_policy '{"format":"turnkeep-policy/1","rules":[{"tool":"bash","replay":"never"}],"limits":{"attempts":1000}}'
-  for ((kill = 1; kill <= kills; kill++)); do
+  for ((kill = 1; kill <= KILLS; kill++)); do
     prepare_to_go_on
     moment=$((RANDOM % 3)) while=$((RANDOM % 1000)) call=$((RANDOM % 14 + 1))
     case $moment in
@@ -636,18 +637,17 @@ run_scenario() {
   exit $rc
 }
 
-jobs=${PI_JOBS:-2}
 passed=0
 failed=0
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true' INT TERM
-for ((at = 0; at < ${#names[@]} + jobs; at++)); do
+for ((at = 0; at < ${#names[@]} + JOBS; at++)); do
   if ((at < ${#names[@]})); then
     run_scenario "${names[at]}" &
     pids+=($!)
   fi
   # The oldest one that may still run is waited for, so the reports come in order.
-  oldest=$((at - jobs + 1))
+  oldest=$((at - JOBS + 1))
   if ((oldest >= 0 && oldest < ${#names[@]})); then
     if wait "${pids[oldest]}"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
     cat "$OUT/${names[oldest]}.report"

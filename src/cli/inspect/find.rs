@@ -3,6 +3,7 @@
 use super::super::context::Context;
 use super::super::error::{Exit, Failure, chain};
 use super::super::select;
+use super::super::verify::is_tree;
 use super::{AsOf, Seen, print_state};
 use crate::journal::load::{self, Lines, Loaded};
 use crate::journal::{self, JournalError, Reach};
@@ -38,11 +39,11 @@ impl Place {
 pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
     let file = Path::new(name);
     if name.starts_with("./") {
-        return if file.is_file() { Ok(a_file(file)) } else { Err(no_file(file)) };
+        return if file.is_file() { a_file(context, file) } else { Err(no_file(file)) };
     }
     let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
     if !exists(name) && file.is_file() {
-        return Ok(a_file(file));
+        return a_file(context, file);
     }
     let (id, turn) = select::session_and_turn(name, exists);
     let (id, turn) = if turn.is_some() && !exists(&id) { (name.to_owned(), None) } else { (id, turn) };
@@ -53,8 +54,14 @@ pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
     Ok(Place { path, id: Some(id), turn })
 }
 
-fn a_file(path: &Path) -> Place {
-    Place { path: path.to_owned(), id: None, turn: None }
+/// A journal anywhere; a session file is not taken for a damaged one.
+fn a_file(context: &Context, path: &Path) -> Result<Place, Failure> {
+    if is_tree(context, path) {
+        let message = format!("{} is a session file, not a journal", path.display());
+        return Err(Failure::usage("session_file", message)
+            .hint("`turnkeep verify FILE` checks it; `turnkeep inspect SESSION --draw-tree` draws that of a session"));
+    }
+    Ok(Place { path: path.to_owned(), id: None, turn: None })
 }
 
 fn no_file(path: &Path) -> Failure {

@@ -571,4 +571,15 @@ fn a_heartbeat_renews_a_lease_and_makes_none() {
     kit.push(kit.heartbeat(1));
     let holder = kit.now(999, |now| now.holder(kit.turn().current().expect("an attempt")));
     assert_eq!(holder, Holder::Alive, "no lease was asked for, so none ends a living owner");
+    kit.push(crate::record::Attempt { lease_ms: Some(60_000), ..kit.attempt(2) });
+    kit.push(kit.recovered(&[]));
+    kit.living.push(4002);
+    kit.draft.at = at(50);
+    kit.push(kit.heartbeat(30_000));
+    let holder = |seconds| kit.now(seconds, |now| now.holder(kit.turn().current().expect("an attempt")));
+    assert_eq!(
+        (holder(79), holder(80)),
+        (Holder::Alive, Holder::Lapsed),
+        "the lease that the heartbeat says"
+    );
 }

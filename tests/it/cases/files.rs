@@ -399,3 +399,11 @@ fn many_entries() {
     let drawn = sandbox.run(["inspect", "s", "--draw-tree"]).ok();
     assert!(drawn.stdout.contains("e19999"));
 }
+
+/// A session file was taken for a damaged journal, and a salvage of it advised.
+#[test]
+fn a_session_file_is_no_damaged_journal() {
+    let sandbox = Sandbox::new();
+    sandbox.write("t.jsonl", text(&whole()));
+    sandbox.unchanged_files(|| sandbox.run(["inspect", "./t.jsonl"]).exits(2).says("turnkeep verify FILE"));
+}
