@@ -344,6 +344,18 @@ fn a_torn_or_nul_tail_gets_a_newline_first() {
 }
 
 #[test]
+fn a_torn_line_behind_our_branch_is_ended_also_where_nothing_follows() {
+    let sandbox = Sandbox::new();
+    crashed(&sandbox);
+    recover(&sandbox, &[]);
+    let torn = [&bytes(&sandbox)[..], b"{\"type\":\"mess"].concat();
+    std::fs::write(sandbox.path(FILE), &torn).unwrap();
+    sandbox.run(["verify", "s", "--with-tree"]).exits(13);
+    recover(&sandbox, &[]);
+    assert_eq!(string(bytes(&sandbox)), string([&torn[..], b"\n"].concat()), "the marker stays the leaf");
+}
+
+#[test]
 fn other_versions_are_not_written_to() {
     for version in ["1", "2", "4", "null"] {
         let sandbox = Sandbox::new();
