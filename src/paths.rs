@@ -617,10 +617,10 @@ mod tests {
 
     #[test]
     fn a_linked_root_is_fine_and_links_inside_are_refused() {
-        let root = Root::new("/root");
+        let root = Root::new("/state");
         let storage = MemoryStorage::new();
         storage.write("/real/sessions/a.jsonl", b"");
-        storage.link("/root", "real");
+        storage.link("/state", "real");
         root.refuse_links(&storage).expect("no links inside");
         ensure_dir(&storage, &root.spool_dir()).expect("made behind the link");
         assert_eq!(root.sessions(&storage).expect("listed").len(), 1);
@@ -629,15 +629,15 @@ mod tests {
 
         for name in ["sessions", "quarantine", "spool", "policy.json"] {
             let storage = MemoryStorage::new();
-            storage.write("/root/x", b"");
-            storage.link(format!("/root/{name}"), "/elsewhere");
+            storage.write("/state/x", b"");
+            storage.link(format!("/state/{name}"), "/elsewhere");
             let told = root.refuse_links(&storage).expect_err("a link").to_string();
             let text = "is a link to /elsewhere, and links inside a state root are refused";
-            assert_eq!(told, format!("/root/{name} {text}"));
+            assert_eq!(told, format!("/state/{name} {text}"));
         }
         storage.link("/real/sessions/b.jsonl", "a.jsonl");
         let told = refuse_link(&storage, &root.journal("b").expect("an id")).expect_err("a link");
-        let text = "/root/sessions/b.jsonl is a link to a.jsonl, and links inside a state root are refused";
+        let text = "/state/sessions/b.jsonl is a link to a.jsonl, and links inside a state root are refused";
         assert_eq!(told.to_string(), text);
 
         storage.write("/other/sessions", b"");

@@ -92,7 +92,7 @@ fn push(draft: &mut Draft, kind: impl Into<Kind>) {
 fn seen(draft: Draft) -> Seen {
     Seen {
         place: Place {
-            path: "/root/sessions/room%2042.jsonl".into(),
+            path: "/state/sessions/room%2042.jsonl".into(),
             id: Some("room 42".into()),
             turn: None,
         },
@@ -125,7 +125,7 @@ fn a_crashed_turn_is_told_with_the_command_to_type() {
     assert_eq!(
         shown(&seen(crashed()), Sighting::Gone),
         "session room 42
-/root/sessions/room%2042.jsonl: 5 records, 2.1 KiB, head 4:HASH
+/state/sessions/room%2042.jsonl: 5 records, 2.1 KiB, head 4:HASH
 
 TURN  STATE  ATTEMPTS  CALLS  ADMITTED              LAST RECORD           DELIVERY  INPUT
 t1    open   1         2      2026-11-29T15:26:00Z  2026-11-29T15:26:00Z  msg-t1    Charge it now
