@@ -1,6 +1,6 @@
 //! The plain script of ten steps (`docs/examples/script`), killed at every step and started again.
 
-use crate::kit::{BIN, Ran, Sandbox};
+use crate::kit::{BIN, Ran, Sandbox, until};
 use std::path::PathBuf;
 
 /// What happens, in order, when nothing goes wrong.
@@ -35,7 +35,9 @@ exit $code"#,
 code=0; /bin/sh "$@" || code=$?
 case "$KILL" in inside-$n)
   gate=$(ps -o ppid= -p "$PPID"); script=$(ps -o ppid= -p $gate)
-  kill -9 "$PPID" $gate $script ;;
+  echo "$PPID" >"$WORK/runner"
+  # The script first: it must not see its step fail.
+  kill -9 $script $gate "$PPID" ;;
 esac
 exit $code"#,
         );
@@ -109,6 +111,9 @@ fn killed_behind_an_effect_it_stops_until_a_person_looked() {
         let nightly = Nightly::new();
         let kill = format!("inside-{n}");
         nightly.start(&kill);
+        let runner = std::fs::read_to_string(nightly.sandbox.path("work/runner")).unwrap();
+        let runner = format!("/proc/{}", runner.trim());
+        until("the end of the runner", || !std::path::Path::new(&runner).exists());
         let last = nightly.sandbox.last("nightly");
         assert_eq!(last["kind"], "claimed", "{kill}");
         let done = nightly.effects();
