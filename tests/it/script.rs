@@ -112,8 +112,10 @@ fn killed_behind_an_effect_it_stops_until_a_person_looked() {
         let kill = format!("inside-{n}");
         nightly.start(&kill);
         let runner = std::fs::read_to_string(nightly.sandbox.path("work/runner")).unwrap();
-        let runner = format!("/proc/{}", runner.trim());
-        until("the end of the runner", || !std::path::Path::new(&runner).exists());
+        let runner = format!("/proc/{}/stat", runner.trim());
+        // A zombie has ended, whenever it is reaped.
+        let ended = || std::fs::read_to_string(&runner).map_or(true, |stat| stat.contains(") Z "));
+        until("the end of the runner", ended);
         let last = nightly.sandbox.last("nightly");
         assert_eq!(last["kind"], "claimed", "{kill}");
         let done = nightly.effects();
