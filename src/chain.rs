@@ -92,6 +92,11 @@ pub fn decode(line: &[u8]) -> Result<Record, Fault> {
     let kind = Kind::read(parts.kind, payload.as_bytes())
         .ok_or_else(|| Fault::UnknownKind(parts.kind.to_owned()))?
         .map_err(|source| Fault::Fields { kind: parts.kind.to_owned(), source_text: source.to_string() })?;
+    if let Kind::Opened(opened) = &kind
+        && opened.format != FORMAT
+    {
+        return Err(Fault::Envelope(format!("{:?} is no format of a journal", opened.format)));
+    }
     check_numbers(&kind)?;
     // The envelope was taken apart strictly, so what is left to compare is how the payload is spelled.
     let mut rest = Rest { expected: payload.as_bytes(), differs: false };

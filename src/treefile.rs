@@ -50,6 +50,18 @@ pub fn sync(storage: &dyn Storage, path: &Path) -> Result<(), TreeFileError> {
     synced.map_err(|source| failed("sync", path, source))
 }
 
+/// Whether a session file can be appended to, or created where it is not there yet; changes nothing.
+pub fn check_writable(storage: &dyn Storage, path: &Path) -> Result<(), TreeFileError> {
+    match storage.resolve(path) {
+        Ok(real) => storage.open_append(&real).map(|_| ()).map_err(|source| failed("open", path, source)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            storage.resolve(folder).map(|_| ()).map_err(|source| failed("create", path, source))
+        }
+        Err(source) => Err(failed("open", path, source)),
+    }
+}
+
 /// Appends entries behind what was read as `tree`; durable when this returns.
 ///
 /// A torn last line is ended first, also where there is nothing to append. A file that is not there yet is created and begins with `header`.

@@ -8,6 +8,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 if [ -z "${TURNKEEP_BIN:-}" ]; then
+  echo "building turnkeep (a few minutes the first time) ..."
   cargo build --quiet --release --manifest-path "$here/../../Cargo.toml"
   TURNKEEP_BIN=$here/../../target/release/turnkeep
   [ -z "${CARGO_TARGET_DIR:-}" ] || TURNKEEP_BIN=$CARGO_TARGET_DIR/release/turnkeep
@@ -33,7 +34,7 @@ until [ -e "$DEMO/charging" ]; do
   sleep 0.02
 done
 kill -9 "$driver" "$(cat "$DEMO/charging")"
-wait "$driver" 2>/dev/null || true
+{ wait "$driver"; } 2>/dev/null || true
 touch "$DEMO/go-on" # the tool itself lives on, and finishes: nobody records that
 
 say "3. What is known now? (inspect never writes)"

@@ -46,7 +46,8 @@ impl Found {
             let known = marker.head.split_once(':').and_then(|(seq, hash)| {
                 history.get(seq.parse().ok()?).filter(|record| record.hash.as_str() == hash)
             });
-            if known.is_none() {
+            // Behind acknowledged damage the record may be among those that are lost.
+            if known.is_none() && !turn.lost_records {
                 let line = entry.map_or(0, |entry| entry.line);
                 return Err(Trouble::Marker { line, id, head: marker.head });
             }

@@ -110,6 +110,9 @@ impl Admission<'_> {
     /// Refuses what can be refused before there is a journal.
     fn check_fresh(&mut self) -> Result<(), Failure> {
         self.look_at_tree()?;
+        if let Some(tree) = &self.tree {
+            tree.sync(self.context)?;
+        }
         let opened = Opened {
             format: crate::record::FORMAT.to_owned(),
             session: self.args.session.clone(),
@@ -230,7 +233,7 @@ impl Admission<'_> {
         if self.context.out.json {
             self.context.out.document(&status)?;
         } else if let Some(reply) = &status.reply {
-            self.context.out.line(&crate::message::text_of(reply))?;
+            self.context.out.foreign(&crate::message::text_of(reply))?;
         }
         Ok(Came::Answered(Exit::AlreadyDone))
     }
@@ -348,6 +351,7 @@ impl AdmissionTree {
                 format!("{} is not UTF-8, and a record has to name it", path.display()),
             )
         })?;
+        refuse_in_root(context, &path)?;
         let tree = treefile::read(&context.storage, &path)?;
         let mode = match args.tree_mode {
             Mode::Branch => TreeMode::Branch,
@@ -355,6 +359,10 @@ impl AdmissionTree {
         };
         let header = args.tree_header.as_deref().map(header).transpose()?;
         let exists = tree.tail != tree::Tail::Empty;
+        if let Some(folder) = path.parent().filter(|folder| !exists && !folder.is_dir()) {
+            let text = format!("there is no folder {} to keep the session file in", folder.display());
+            return Err(Failure::usage("no_folder", text).hint("make it first; nothing was written"));
+        }
         let mut admitted = AdmittedTree {
             path: spelled.to_owned(),
             format: "pi/3".to_owned(),
@@ -393,6 +401,17 @@ impl AdmissionTree {
             Ok(())
         }
     }
+}
+
+/// A session file inside the state root would be taken for a journal.
+fn refuse_in_root(context: &Context, path: &Path) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().map(real).unwrap_or_default();
+    if !folder.starts_with(real(context.root.path())) {
+        return Ok(());
+    }
+    let text = format!("{} is inside the state root, which is for journals alone", path.display());
+    Err(Failure::usage("tree_in_root", text).hint("keep session files elsewhere; nothing was written"))
 }
 
 /// The entry to admit on, and where its line begins.

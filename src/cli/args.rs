@@ -233,7 +233,7 @@ pub struct ClaimArgs {
     #[arg(long, value_name = "JSON")]
     pub link: Option<String>,
     /// Declare the call too: its tool
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub tool: Option<String>,
     /// Its arguments
     #[arg(long, value_name = "JSON", requires = "tool")]
@@ -268,7 +268,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub preserve_status: bool,
     /// Declare the call: a step of a script, without a model
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub tool: Option<String>,
     /// Its arguments [default: {"argv":[CMD...]}]
     #[arg(long, value_name = "JSON", requires = "tool")]
@@ -287,7 +287,7 @@ pub struct DispatchArgs {
     /// The call
     pub call: String,
     /// The executor
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub to: String,
     /// Its receipt
     #[arg(long, value_name = "R")]
@@ -333,7 +333,7 @@ pub struct DeliverArgs {
     #[arg(long)]
     pub raw: bool,
     /// Who says so
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub by: Option<String>,
     #[command(flatten)]
     pub person: PersonArgs,
@@ -359,7 +359,7 @@ pub struct ApproveArgs {
     /// The call
     pub call: String,
     /// Who agrees
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub by: String,
     /// For how many seconds [default: until the call is claimed]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
@@ -377,7 +377,7 @@ pub struct DenyArgs {
     /// The call
     pub call: String,
     /// Who does not agree
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub by: String,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -398,7 +398,7 @@ pub struct ReconcileArgs {
     #[arg(long, value_name = "OUTCOME")]
     pub outcome: crate::record::ReconciledOutcome,
     /// Who found out
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub by: String,
     /// Proof
     #[arg(long, value_name = "R")]
@@ -417,7 +417,7 @@ pub struct ReconcileArgs {
 #[derive(Debug, Args)]
 pub struct CancelArgs {
     /// Who stops it
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub by: String,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -473,7 +473,7 @@ pub struct RecoverArgs {
     #[arg(long, value_name = "TEXT")]
     pub why: Option<String>,
     /// Who
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub by: Option<String>,
     /// Where the branch begins
     #[arg(long, value_enum, default_value_t = Onto::Admission)]

@@ -292,7 +292,15 @@ fn policy(given: Option<&Path>, root: &Root) -> Result<Policy, Failure> {
     };
     match std::fs::read(path) {
         Ok(bytes) => Ok(Policy::parse(&bytes, &path.display().to_string())?),
-        Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => Ok(Policy::built_in()),
+        Err(error)
+            if !named
+                && matches!(
+                    error.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                ) =>
+        {
+            Ok(Policy::built_in())
+        }
         Err(error) => Err(Failure::usage(
             "bad_policy",
             format!("could not read the policy {}: {error}", path.display()),

@@ -194,6 +194,12 @@ impl From<JournalError> for Failure {
             JournalError::OtherSession { .. } => Self::conflict("other_session", &error)
                 .hint("two session ids meet in one file name here; use another id or another --root"),
             JournalError::Damaged { path, damage } => damaged(&path, &damage),
+            JournalError::AdmissionLost { ref turn, .. } => {
+                Self::new(Exit::Damaged, "admission_lost", &error).with("turn", turn).hint(
+                    "it cannot be gone on with, and a salvage would forget what it may have done: `turnkeep inspect \
+                     --records` shows its records; begin the work anew under another session",
+                )
+            }
             JournalError::OtherFormat { ref path, ref found } => {
                 Self::new(Exit::OtherFormat, "other_format", &error)
                     .with("path", path)
@@ -356,10 +362,15 @@ impl From<tree::Refusal> for Failure {
     fn from(error: tree::Refusal) -> Self {
         match error {
             tree::Refusal::Older { version } | tree::Refusal::Newer { version } => {
+                let hint = if version < tree::VERSION {
+                    "let Pi open the session once, so that it has version 3; nothing was changed"
+                } else {
+                    "a newer Pi wrote it: use a turnkeep that knows that version; nothing was changed"
+                };
                 Self::new(Exit::OtherFormat, "tree_version", &error)
                     .with("found", &version)
                     .with("known", &tree::VERSION)
-                    .hint("let Pi open the session once, so that it has version 3; nothing was changed")
+                    .hint(hint)
             }
             tree::Refusal::Damage(_) => Self::new(Exit::Damaged, "tree_damaged", &error)
                 .hint("`turnkeep verify ./FILE` lists what is wrong; nothing was written"),

@@ -45,6 +45,31 @@ impl Output {
         answered(printed)
     }
 
+    /// Prints foreign text of the answer on a line: escaped where a person reads it, and as it is for scripts.
+    pub fn foreign(&self, text: &str) -> Result<(), Failure> {
+        if io::stdout().is_terminal() { self.line(&escaped(text)) } else { self.line(text) }
+    }
+
+    /// Prints JSON on a line; on a terminal, characters that it would obey are spelled as JSON spells them.
+    pub fn json(&self, text: &str) -> Result<(), Failure> {
+        if !io::stdout().is_terminal() {
+            return self.line(text);
+        }
+        let spell = |char: char| match char {
+            _ if is_hostile(char) => format!("\\u{:04x}", u32::from(char)),
+            _ => char.to_string(),
+        };
+        self.line(&text.chars().map(spell).collect::<String>())
+    }
+
+    /// Prints foreign bytes as they are, but for what a terminal would obey.
+    pub fn foreign_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        if io::stdout().is_terminal() {
+            return self.bytes(escaped(&String::from_utf8_lossy(bytes)).as_bytes());
+        }
+        self.bytes(bytes)
+    }
+
     /// Prints bytes of the answer as they are.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
@@ -60,7 +85,7 @@ impl Output {
     pub fn document(&self, document: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(document)
             .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
-        self.line(&text)
+        self.json(&text)
     }
 
     /// Tells people something that is no error.
@@ -109,9 +134,7 @@ pub fn error_document(failure: &Failure) -> Raw {
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
-        let hostile = (char.is_control() && char != '\n' && char != '\t')
-            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        if hostile {
+        if is_hostile(char) {
             // Writing to a String cannot fail.
             let _infallible = write!(shown, "\\u{{{:x}}}", u32::from(char));
         } else {
@@ -119,6 +142,12 @@ pub fn escaped(text: &str) -> String {
         }
     }
     shown
+}
+
+/// Whether a terminal obeys a character instead of showing it.
+fn is_hostile(char: char) -> bool {
+    (char.is_control() && char != '\n' && char != '\t')
+        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The same on one line, cut to a width.

@@ -180,6 +180,10 @@ impl Run<'_, '_> {
             self.unpark_alone(&id)?;
         }
         let plan = planned?;
+        // What cannot be written is found out before anything is.
+        if let Some(path) = self.written_tree(&id, &plan) {
+            treefile::check_writable(&self.context.storage, &path)?;
+        }
         for note in &plan.notes {
             self.context.out.note(note);
         }
@@ -200,6 +204,12 @@ impl Run<'_, '_> {
             prepared.draft.push(repaired)?;
         }
         Ok(prepared)
+    }
+
+    /// The session file, if the plan writes to it.
+    fn written_tree(&self, id: &TurnId, plan: &Plan) -> Option<PathBuf> {
+        plan.branch.as_ref().filter(|branch| !branch.write.is_empty())?;
+        desk::tree_path(plan.draft.session.turn(id)?, self.desk.tree_file.as_deref())
     }
 
     /// The turn to recover; `None` where nothing is unclosed.
@@ -428,7 +438,13 @@ impl Run<'_, '_> {
     }
 
     fn document(&self, id: &TurnId, plan: &Plan, asker: Asker) -> Status {
-        let (session, history) = (&plan.draft.session, &plan.draft.history);
+        let (mut session, history) = (plan.draft.session.clone(), &plan.draft.history);
+        if let Some(moved) = self.desk.tree_file.as_deref().and_then(std::path::Path::to_str) {
+            let trees =
+                session.turns.iter_mut().filter(|turn| turn.id == *id).filter_map(|turn| turn.tree.as_mut());
+            trees.for_each(|tree| moved.clone_into(&mut tree.path));
+        }
+        let session = &session;
         let turn = session.turn(id);
         let mut status = match self.recovery.mode {
             Mode::Carry => desk::status_of(self.context, session, turn, history, &self.desk.at, asker),
@@ -475,10 +491,10 @@ impl Run<'_, '_> {
     fn print(&self, records: &[Raw], entries: &[Raw]) -> Result<(), Failure> {
         let out = &self.context.out;
         for record in records {
-            out.line(&format!("record {}", record.get()))?;
+            out.json(&format!("record {}", record.get()))?;
         }
         for entry in entries {
-            out.line(&format!("entry {}", entry.get()))?;
+            out.json(&format!("entry {}", entry.get()))?;
         }
         Ok(())
     }

@@ -484,7 +484,13 @@ impl Planner<'_> {
         let told = before.current().and_then(|attempt| attempt.recovered.as_ref());
         let told = told.map(|(_, decisions)| decisions.as_slice()).unwrap_or_default();
         let anew = |decided: &&Decided| !due.iter().any(|due| due.r#ref == decided.r#ref);
-        let listed: Vec<Decided> = due.iter().chain(told.iter().filter(anew)).cloned().collect();
+        let mut listed: Vec<Decided> = due.iter().chain(told.iter().filter(anew)).cloned().collect();
+        for call in before.open_calls().filter(|call| own_claim(before, call)) {
+            let mut ruling = decide::rule(before, call, &self.around.now);
+            (ruling.decision, ruling.why) = (Decision::Await, "its owner is at it".to_owned());
+            listed.retain(|known| known.r#ref != call.r#ref);
+            listed.push(decided(call, ruling));
+        }
         self.list_decisions(&listed);
     }
 

@@ -193,7 +193,8 @@ impl<'a> Outlook<'a> {
         if current.unfinished() && self.turn.parked.is_none() {
             return Some(format!("the recover of attempt {} is unfinished", current.number));
         }
-        if branch == BranchState::Behind && self.has_branch() {
+        // A parked turn waits for a person first; its branch is brought up to date behind that.
+        if branch == BranchState::Behind && self.has_branch() && self.turn.parked.is_none() {
             return Some("the session tree is behind the journal".into());
         }
         // Where it would park, it would act too: a turn that waits is never parked.

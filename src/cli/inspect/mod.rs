@@ -382,7 +382,7 @@ fn print_context(context: &Context, args: &InspectArgs, seen: &Seen, turn: &Turn
         context.out.note(note);
     }
     let messages: Vec<&str> = built.messages.iter().map(Raw::get).collect();
-    context.out.line(&format!("[{}]", messages.join(",")))
+    context.out.json(&format!("[{}]", messages.join(",")))
 }
 
 /// A conversation whose beginning cannot be read is not handed out as if it were whole.

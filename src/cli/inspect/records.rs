@@ -72,9 +72,9 @@ fn print(context: &Context, place: &Place, filter: &Filter, end: u64) -> Result<
             gathered.push(b'\n');
         }
         if gathered.len() >= CHUNK {
-            context.out.bytes(&gathered)?;
+            context.out.foreign_bytes(&gathered)?;
             gathered.clear();
         }
     }
-    context.out.bytes(&gathered)
+    context.out.foreign_bytes(&gathered)
 }

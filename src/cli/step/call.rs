@@ -198,7 +198,7 @@ fn answered(step: &Step<'_>, call: &Call, answer: &Answer, history: &History) ->
     .hint("use the answer that is stored; do not run the call");
     let Some(stored) = answer_of(call, history) else { return Ok(failure) };
     if !step.desk.context.out.json {
-        step.desk.context.out.bytes(message::text_of(&stored).as_bytes())?;
+        step.desk.context.out.foreign_bytes(message::text_of(&stored).as_bytes())?;
     }
     Ok(failure.with("answer", &stored))
 }

@@ -9,7 +9,7 @@ use super::super::desk::Desk;
 use super::super::error::{Exit, Failure};
 use super::super::select::Ticket;
 use super::call::keep_once;
-use super::person::{self, told};
+use super::person::{self, said};
 use super::{Step, Tickets};
 use crate::draft::History;
 use crate::journal::Journal;
@@ -106,10 +106,10 @@ impl Wanted<'_> {
             why: self.args.why.clone(),
             runner: None,
         };
-        if matches!(self.speaker, Speaker::Person | Speaker::Hand) {
-            told(&step, &turn, &format!("delivery {}", self.state), None);
-        }
         let receipt = step.desk.step(&turn.id, vec![record.into()])?;
+        if matches!(self.speaker, Speaker::Person | Speaker::Hand) {
+            step.desk.context.out.note(&said(&step, &turn, &format!("delivery {}", self.state), None));
+        }
         // With a CMD that was started nothing of ours is on stdout, unless it is asked for.
         if self.speaker == Speaker::Publisher && !step.desk.context.out.json {
             return Ok(Exit::Done);

@@ -81,7 +81,10 @@ impl<'a> Step<'a> {
         signal: &'a dyn Fn() -> Option<i32>,
     ) -> Result<Self, Failure> {
         let journal = context.open(&ticket.session, signal)?;
-        Ok(Self { desk: Desk::new(context, journal), ticket })
+        let step = Self { desk: Desk::new(context, journal), ticket };
+        // A step that was killed between journal and tree left the branch behind, whatever becomes of this one.
+        step.desk.update_tree(&step.ticket.turn);
+        Ok(step)
     }
 
     /// The turn, if it is not closed.

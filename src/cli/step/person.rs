@@ -50,8 +50,8 @@ pub(super) fn approve(context: &Context, tickets: &Tickets, args: &ApproveArgs) 
         expires,
         reason: args.why.clone(),
     };
-    told(&step, &turn, "approved", Some(&call));
-    step.commit(vec![approval.into()])
+    let told = said(&step, &turn, "approved", Some(&call));
+    telling(step, approval.into(), &told)
 }
 
 /// `turnkeep step deny`
@@ -88,9 +88,9 @@ pub(super) fn deny(context: &Context, tickets: &Tickets, args: &DenyArgs) -> Res
     {
         prepared.draft.push(explain::not_run(&denied, call, NotRunWhy::Denied))?;
     }
-    told(&step, &turn, "denied", Some(&call));
     step.desk.update_tree(&turn.id);
     step.desk.journal.write(&mut prepared)?;
+    context.out.note(&said(&step, &turn, "denied", Some(&call)));
     step.desk.update_tree(&turn.id);
     step.answer(super::desk::receipt(&mark, super::Repeated::No))
 }
@@ -137,8 +137,8 @@ pub(super) fn reconcile(context: &Context, tickets: &Tickets, args: &ReconcileAr
         .hint("if it is true of the new claim too, say so with --force --why TEXT"));
     }
     check_claimant(&step, &turn, &call, &args.person)?;
-    told(&step, &turn, &format!("reconciled as {}", args.outcome), Some(&call));
-    step.commit(vec![record.into()])
+    let told = said(&step, &turn, &format!("reconciled as {}", args.outcome), Some(&call));
+    telling(step, record.into(), &told)
 }
 
 /// `turnkeep step cancel`
@@ -161,8 +161,8 @@ pub(super) fn cancel(context: &Context, tickets: &Tickets, args: &CancelArgs) ->
         return Err(step.closed(&turn));
     }
     let cancelled = Cancelled { turn: turn.id.clone(), by: args.by.clone(), reason: args.reason.clone() };
-    told(&step, &turn, "cancelled", None);
-    step.commit(vec![cancelled.into()])
+    let told = said(&step, &turn, "cancelled", None);
+    telling(step, cancelled.into(), &told)
 }
 
 /// `turnkeep step steer`
@@ -187,8 +187,8 @@ pub(super) fn steer(context: &Context, tickets: &Tickets, args: &SteerArgs) -> R
         input_sha256: super::super::admit::digest(&input),
         input,
     };
-    told(&step, &turn, "joined by a message", None);
-    step.commit(vec![steered.into()])
+    let told = said(&step, &turn, "joined by a message", None);
+    telling(step, steered.into(), &told)
 }
 
 /// The turn and record of a message that joined under this key; the key names one input for ever.
@@ -367,7 +367,15 @@ fn past_not_applied(step: &Step<'_>, record: &Reconciled) -> bool {
 }
 
 /// Says what is acted on, so that a mistyped call is seen.
-pub(super) fn told(step: &Step<'_>, turn: &Turn, what: &str, call: Option<&Call>) {
+pub(super) fn said(step: &Step<'_>, turn: &Turn, what: &str, call: Option<&Call>) -> String {
     let called = call.map(|call| format!(", call {} ({})", call.r#ref, call.tool)).unwrap_or_default();
-    step.desk.context.out.note(&format!("session {}, turn {}{called}: {what}", step.ticket.session, turn.id));
+    format!("session {}, turn {}{called}: {what}", step.ticket.session, turn.id)
+}
+
+/// Records an act, and tells of it once it stands.
+fn telling(step: Step<'_>, act: Kind, told: &str) -> Result<Exit, Failure> {
+    let context = step.desk.context;
+    let exit = step.commit(vec![act])?;
+    context.out.note(told);
+    Ok(exit)
 }

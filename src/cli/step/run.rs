@@ -50,6 +50,13 @@ fn as_script_sees(failure: Failure) -> Failure {
 const SCRIPT_KINDS: [&str; 4] = ["other_call", "bad_call_id", "not_json", "too_deep"];
 
 fn try_run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit, Failure> {
+    if let Some(word) = args.cmd.first().filter(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        return Err(Failure::usage(
+            "usage",
+            format!("{} is no option of `step run`, and no command", word.display()),
+        )
+        .hint("options stand before CMD; nothing was written"));
+    }
     let ticket = tickets.any()?;
     let declared_args = args.args.as_deref().map(|args| json_option("--args", args)).transpose()?;
     context.arm()?;
@@ -205,7 +212,11 @@ fn stored_of_script(step: &mut Step<'_>, call: &Call, history: &History) -> Resu
 /// Text where the output of CMD would stand.
 fn print_text(context: &Context, content: &Raw) -> Result<(), Failure> {
     let text = crate::message::text_of(content);
-    if context.out.json { context.out.stderr(text.as_bytes()) } else { context.out.bytes(text.as_bytes()) }
+    if context.out.json {
+        context.out.stderr(text.as_bytes())
+    } else {
+        context.out.foreign_bytes(text.as_bytes())
+    }
 }
 
 fn print_outcome(context: &Context, outcome: &Outcome) -> Result<(), Failure> {
@@ -213,7 +224,7 @@ fn print_outcome(context: &Context, outcome: &Outcome) -> Result<(), Failure> {
         (None, Some(content)) => print_text(context, content),
         (stdout, _) => {
             let bytes = stdout.as_deref().unwrap_or_default().as_bytes();
-            if context.out.json { context.out.stderr(bytes) } else { context.out.bytes(bytes) }
+            if context.out.json { context.out.stderr(bytes) } else { context.out.foreign_bytes(bytes) }
         }
     }?;
     context.out.stderr(outcome.stderr.as_deref().unwrap_or_default().as_bytes())

@@ -13,6 +13,9 @@ impl Turn {
         let meaning = message::meaning(format, &said.message)
             .map_err(|source| format!("message is not of format {format}: {source}"))?
             .with_role(&said.role);
+        ensure(meaning.role_word == said.role, || {
+            format!("role says {:?}, the message {:?}", said.role, meaning.role_word)
+        })?;
         self.take_said(None, &meaning, said.calls.as_deref(), mark, genesis)
     }
 
