@@ -194,12 +194,6 @@ impl From<JournalError> for Failure {
             JournalError::OtherSession { .. } => Self::conflict("other_session", &error)
                 .hint("two session ids meet in one file name here; use another id or another --root"),
             JournalError::Damaged { path, damage } => damaged(&path, &damage),
-            JournalError::AdmissionLost { ref turn, .. } => {
-                Self::new(Exit::Damaged, "admission_lost", &error).with("turn", turn).hint(
-                    "it cannot be gone on with, and a salvage would forget what it may have done: `turnkeep inspect \
-                     --records` shows its records; begin the work anew under another session",
-                )
-            }
             JournalError::OtherFormat { ref path, ref found } => {
                 Self::new(Exit::OtherFormat, "other_format", &error)
                     .with("path", path)

@@ -335,7 +335,7 @@ impl Follower {
                 let before = std::mem::replace(&mut self.expected, lost);
                 self.unbroken = self.unbroken.take().or(Some(before).filter(|before| before.prev.is_some()));
                 if let Some(session) = &mut self.session {
-                    session.pass_damage();
+                    session.pass_damage(offset);
                 }
                 None
             }
@@ -363,7 +363,7 @@ impl Follower {
                 self.note(offset, size, flaw, None);
                 self.end = offset + size;
                 if let Some(session) = &mut self.session {
-                    session.pass_damage();
+                    session.pass_damage(offset);
                 }
             }
             Tail::Clean | Tail::Torn { .. } => {}
@@ -395,7 +395,7 @@ impl Follower {
                 return;
             }
             if let Some(session) = &mut self.session {
-                session.pass_break();
+                session.pass_break(offset);
             }
         }
         self.expected = Expected::behind(record);
@@ -411,7 +411,7 @@ impl Follower {
             }
             (Some(session), _) => {
                 if let Err(illegal) = session.apply(record, offset) {
-                    session.pass_illegal(record.seq);
+                    session.pass_illegal(record.seq, offset);
                     self.note(offset, size, illegal.into(), None);
                 }
             }

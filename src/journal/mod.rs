@@ -11,7 +11,7 @@ pub use load::{Damage, Flaw, Loaded, Range, Reach};
 use crate::draft::{Draft, DraftError, History};
 use crate::lock::{self, Clock, LockError, Locked};
 use crate::paths::{self, PathError, Root};
-use crate::record::{At, FORMAT, Kind, Opened, Repaired, TurnId};
+use crate::record::{At, FORMAT, Kind, Opened, Repaired};
 use crate::scan::Tail;
 use crate::storage::{self, Storage, StoredFile};
 use crate::turn::{Mark, Retain, Session};
@@ -47,14 +47,6 @@ pub enum JournalError {
         path: PathBuf,
         /// All of the damage.
         damage: Vec<Damage>,
-    },
-    /// The record that admitted a turn is lost, and records of the turn stand behind it.
-    #[error("{} has records of turn {turn}, and the record that admitted it is damaged", path.display())]
-    AdmissionLost {
-        /// The file.
-        path: PathBuf,
-        /// The turn.
-        turn: TurnId,
     },
     /// Another version wrote the journal.
     #[error("{} is of format {found:?}, this version knows {FORMAT:?}", path.display())]
@@ -221,13 +213,6 @@ impl<'s> Journal<'s> {
         };
         let mut loaded = load::load(locked.file(), reach).map_err(|source| cannot("read", &path, source))?;
         let mut damaged = Vec::new();
-        if let Some(session) = loaded.session.as_ref().filter(|_| on_damage == OnDamage::Keep) {
-            // Going on without it would free its delivery key and forget what it may have done.
-            let lost = loaded.history.iter().filter_map(|(_, record)| record.kind.turn());
-            if let Some(turn) = lost.into_iter().find(|turn| !session.knows(turn)) {
-                return Err(JournalError::AdmissionLost { path, turn: turn.clone() });
-            }
-        }
         if on_damage == OnDamage::Keep && loaded.session.is_some() {
             damaged = Range::of(&std::mem::take(&mut loaded.damage));
         }

@@ -7,8 +7,9 @@ mod calls;
 mod said;
 mod turn;
 
-use super::{Mark, Retain, Session, Settled, Turn};
-use crate::record::{self, Decision, DeliveryState, Kind, Record, SettledStatus, TurnId};
+use super::{Attempt, Mark, Retain, Session, Settled, Turn};
+use crate::json::Raw;
+use crate::record::{self, Cause, Decision, DeliveryState, Kind, Record, SettledStatus, TurnId};
 
 /// A record that may not follow what stands before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -97,22 +98,25 @@ impl Session {
     }
 
     /// A damaged range stands behind the newest record: what follows it may presuppose records that are lost.
-    pub fn pass_damage(&mut self) {
-        self.pass_break();
+    pub fn pass_damage(&mut self, offset: u64) {
+        self.pass_break(offset);
         self.seqs_passed += 1;
     }
 
     /// A break in the chain stands behind the newest record: records are lost there.
-    pub fn pass_break(&mut self) {
+    pub fn pass_break(&mut self, offset: u64) {
         self.lost += 1;
+        if self.damage_from.is_none() || self.seqs_passed == 0 {
+            self.damage_from = Some(offset);
+        }
         for turn in self.turns.iter_mut().filter(|turn| !turn.is_closed()) {
             turn.lost_records = true;
         }
     }
 
     /// A record of this seq that does not fit stands behind the newest one: as good as lost.
-    pub fn pass_illegal(&mut self, seq: u64) {
-        self.pass_break();
+    pub fn pass_illegal(&mut self, seq: u64, offset: u64) {
+        self.pass_break(offset);
         self.seqs_passed = seq.saturating_sub(self.head.seq).max(self.seqs_passed + 1);
     }
 
@@ -145,6 +149,14 @@ impl Session {
                 let Some(id) = kind.turn() else { return Ok(()) };
                 if self.turns.iter().any(|turn| turn.id == *id && !turn.is_closed()) {
                     self.advance(id, record, offset)
+                } else if let Some(from) = self.admission_lost(id, record, offset) {
+                    self.admit_unseen(id, record, from);
+                    let fits = self.advance(id, record, offset);
+                    if fits.is_err() {
+                        self.turns.retain(|turn| turn.id != *id);
+                        self.ids.remove(id);
+                    }
+                    fits
                 } else {
                     self.after_closed(id, kind)
                 }
@@ -224,6 +236,66 @@ impl Session {
             lost_numbers: 0,
         });
         Ok(())
+    }
+
+    /// Where the turn of a record was admitted, if that record is lost: what it did since is not forgotten.
+    fn admission_lost(&self, id: &TurnId, record: &Record, offset: u64) -> Option<u64> {
+        let evidence = !matches!(record.kind, Kind::Straggler(_) | Kind::Note(_));
+        if self.ids.contains(id) || !evidence {
+            return None;
+        }
+        let behind_damage = self.damage_from.filter(|_| self.lost > 0);
+        if self.complete {
+            return behind_damage;
+        }
+        // Read from a base: that is where the oldest unclosed turn begins, and a first attempt is no admission.
+        let first_attempt = matches!(record.kind, Kind::Attempt(_)) && record.base < offset;
+        match self.read_from {
+            None => behind_damage.or(first_attempt.then_some(offset)),
+            Some(_) => None,
+        }
+    }
+
+    /// Begins a turn whose admission is lost, from `from` on: nothing is known of its input, delivery key or tree.
+    fn admit_unseen(&mut self, id: &TurnId, record: &Record, from: u64) {
+        let first = Mark { offset: from, ..mark(record, from) };
+        let number = record.kind.attempt().filter(|_| !matches!(record.kind, Kind::Attempt(_)));
+        let attempts = number.into_iter().map(|number| Attempt {
+            number,
+            begun: first.clone(),
+            first_seq: first.seq,
+            cause: Cause::Admit,
+            owner: None,
+            lease_ms: None,
+            renewed: first.at.clone(),
+            progress: false,
+            recovered: None,
+            branched: None,
+        });
+        let input = Raw::text("");
+        self.ids.insert(id.clone());
+        self.turns.push(Turn {
+            id: id.clone(),
+            admitted: first.clone(),
+            delivery_key: None,
+            input_sha256: crate::chain::digest(input.get().as_bytes()),
+            input,
+            tree: None,
+            tree_passed_on: false,
+            attempts: attempts.collect(),
+            facts: Vec::new(),
+            calls: Vec::new(),
+            steered: Vec::new(),
+            cancelled: None,
+            settled: None,
+            delivery: None,
+            parked: None,
+            unparked_behind: 0,
+            newest: first,
+            stragglers: Vec::new(),
+            lost_records: true,
+            lost_numbers: 0,
+        });
     }
 
     /// What a new turn means for those before it.

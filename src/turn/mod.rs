@@ -70,6 +70,8 @@ pub struct Session {
     keys: HashMap<String, TurnId>,
     closed_attempts: HashMap<TurnId, u64>,
     lost: u64,
+    /// Where the newest damaged range begins.
+    damage_from: Option<u64>,
     /// Lines behind the head that are no records: each may have had a number.
     seqs_passed: u64,
 }
@@ -409,6 +411,7 @@ impl Session {
             keys: HashMap::new(),
             closed_attempts: HashMap::new(),
             lost: 0,
+            damage_from: None,
             seqs_passed: 0,
         }
     }

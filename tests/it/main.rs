@@ -15,6 +15,7 @@
 )]
 
 mod admit;
+mod append;
 mod call;
 mod cases;
 mod contention;

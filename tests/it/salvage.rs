@@ -171,3 +171,53 @@ fn a_damaged_genesis_cannot_be_salvaged() {
     session.salvage(&[]).exits(3);
     assert_eq!(session.sandbox.journal_bytes("s"), lines.concat());
 }
+
+#[test]
+fn a_turn_whose_admission_is_lost_is_not_forgotten() {
+    for gone in [false, true] {
+        let session = Session::new();
+        let mut lines = session.lines();
+        if gone {
+            lines.remove(1);
+        } else {
+            lines[1][60] ^= 1;
+        }
+        session.put(&lines);
+        session.salvage(&[]).exits(14).says("--unpark");
+        assert_eq!(session.sandbox.run(["verify", "s"]).code(), 0, "gone {gone}");
+        let status = session.sandbox.run(["inspect", "s", "--json"]).ok().json();
+        assert_eq!(
+            (&status["state"], &status["next"]["do"]),
+            (&json!("parked"), &json!("unpark")),
+            "gone {gone}"
+        );
+        // Its key may have been anything, so nothing new begins before a person ended it.
+        let again = ["admit", "s", "--delivery", "d1", "--text", "Pay it", "--owner-pid", "none"];
+        session.sandbox.run(again).exits(4);
+        let go = ["recover", "s", "--unpark", "--by", "ada", "--why", "looked", "--owner-pid", "none"];
+        let ticket = session.sandbox.run(go).ok().line();
+        session.sandbox.step(&ticket, ["settle", "--status", "failed"]).ok();
+        assert_eq!(session.sandbox.run(["verify", "s"]).code(), 0, "gone {gone}");
+    }
+}
+
+#[test]
+fn a_branch_whose_record_is_lost_is_gone_on_with() {
+    let sandbox = Sandbox::new();
+    sandbox.write("chat.jsonl", crate::kit::small_tree());
+    let nobody = ["admit", "s", "--text", "Pay it", "--tree", "chat.jsonl", "--owner-pid", "none"];
+    let ticket = sandbox.run(nobody).ok().line();
+    sandbox.announce(&ticket, &[("c1", "mail", json!({}))]);
+    sandbox.step(&ticket, ["claim", "c1"]).ok();
+    sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
+    let text = String::from_utf8(sandbox.journal_bytes("s")).unwrap();
+    std::fs::write(
+        sandbox.journal_path("s"),
+        text.replace("The outcome is unknown", "The outcome is unknowN"),
+    )
+    .unwrap();
+    sandbox.run(["recover", "s", "--owner-pid", "none", "--salvage", "--why", "x"]).exits(14);
+    let go = ["recover", "s", "--unpark", "--by", "ada", "--why", "looked", "--owner-pid", "none"];
+    sandbox.run(go).ok();
+    assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+}
