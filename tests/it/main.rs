@@ -21,6 +21,7 @@ mod cases;
 mod contention;
 mod deliver;
 mod docs;
+mod drawn;
 mod fixtures;
 mod forge;
 mod format;

@@ -10,7 +10,7 @@ use super::Seen;
 use crate::branch;
 use crate::json::Raw;
 use crate::message;
-use crate::tree::{Leaf, Tail, Tree};
+use crate::tree::{self, Finding, Leaf, Severity, Tail, Tree};
 use crate::treefile;
 use crate::turn::Turn;
 use serde::Serialize;
@@ -28,6 +28,15 @@ struct Document<'a> {
     active_leaf: Option<&'a str>,
     branch: Vec<&'a str>,
     entries: Vec<Entry<'a>>,
+    findings: Vec<Told>,
+}
+
+/// Something that is wrong with the file.
+#[derive(Serialize)]
+struct Told {
+    code: &'static str,
+    line: Option<usize>,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -46,7 +55,8 @@ struct Marks<'a> {
     ours: HashSet<String>,
 }
 
-pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<(), Failure> {
+/// Draws it, with what is wrong with the file behind it; a damaged file is drawn as far as it can be read.
+pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<Exit, Failure> {
     let Some(path) = desk::tree_path(turn, None) else {
         let message = format!("turn {} has no session tree", turn.id);
         return Err(Failure::new(Exit::NotFound, "no_tree", message));
@@ -66,15 +76,32 @@ pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<(), Fai
         ours: branch::ours(&seen.id, turn, &seen.history, &tree),
     };
     let shown_path = path.display().to_string();
+    let findings = tree::check(&tree);
+    let damaged = findings.iter().any(|finding| finding.severity == Severity::Damage);
+    let exit = if damaged { Exit::Damaged } else { Exit::Done };
     if context.out.json {
-        return context.out.document(&document(seen, turn, &tree, &marks, &shown_path));
+        let drawn =
+            Document { findings: told(&findings), ..document(seen, turn, &tree, &marks, &shown_path) };
+        return context.out.document(&drawn).map(|()| exit);
     }
     let mut text = format!("{} (* is ours, for turn {})\n", escaped(&shown_path), turn.id);
     if tree.entries.is_empty() {
         text.push_str("no entries yet\n");
     }
     text.push_str(&drawn(&tree, &marks));
-    context.out.bytes(text.as_bytes())
+    for Told { line, message, .. } in told(&findings) {
+        let place = line.map_or("the file".to_owned(), |line| format!("line {line}"));
+        text.push_str(&format!("{place}: {}\n", escaped(&message)));
+    }
+    context.out.bytes(text.as_bytes()).map(|()| exit)
+}
+
+/// What a person should know about the file, remarks that change nothing left out.
+fn told(findings: &[Finding]) -> Vec<Told> {
+    let worth_telling = findings.iter().filter(|finding| finding.severity != Severity::Note);
+    worth_telling
+        .map(|finding| Told { code: finding.code, line: finding.line, message: finding.message.clone() })
+        .collect()
 }
 
 fn document<'a>(
@@ -99,6 +126,7 @@ fn document<'a>(
         active_leaf: marks.active.and_then(|index| tree.entries.get(index)).map(|entry| &*entry.id),
         branch: entries.iter().map(|entry| entry.id).filter(|id| marks.ours.contains(*id)).collect(),
         entries,
+        findings: Vec::new(),
     }
 }
 

@@ -301,7 +301,12 @@ fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View
             let word = args.call.as_deref().unwrap_or_default();
             call::run(context, &seen, turn, named.as_ref(), word)?;
         }
-        View::Tree => draw::run(context, &seen, with_turn(&seen, turn)?)?,
+        View::Tree => {
+            let exit = draw::run(context, &seen, with_turn(&seen, turn)?)?;
+            if exit != Exit::Done {
+                return Ok(exit);
+            }
+        }
         View::Context => {
             seen.refuse_damage()?;
             print_context(context, args, &seen, with_turn(&seen, turn)?)?;
