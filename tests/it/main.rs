@@ -25,6 +25,7 @@ mod drawn;
 mod fixtures;
 mod forge;
 mod format;
+mod heads;
 mod io;
 mod killed;
 mod kit;

@@ -1,0 +1,51 @@
+//! Heads kept elsewhere: the one thing that shows a journal cut on a line boundary.
+
+use crate::kit::Sandbox;
+
+fn session() -> (Sandbox, String) {
+    let sandbox = Sandbox::new();
+    let ticket = sandbox.run(["admit", "s", "--text", "x", "--owner-pid", "none"]).ok().line();
+    sandbox.step_in(&ticket, ["note", "-"], "one").ok();
+    (sandbox, ticket)
+}
+
+fn cut_last_line(sandbox: &Sandbox) {
+    let bytes = sandbox.journal_bytes("s");
+    let end = bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    std::fs::write(sandbox.journal_path("s"), &bytes[..end]).unwrap();
+}
+
+#[test]
+fn an_expected_head_must_be_contained() {
+    let (sandbox, ticket) = session();
+    let last = sandbox.last("s");
+    let head = format!("{}:{}", last["seq"], last["hash"].as_str().unwrap());
+    sandbox.run(["verify", "s", "--expect-head", &head]).ok();
+    // Containing it is enough: the journal may have grown since.
+    sandbox.step_in(&ticket, ["note", "-"], "two").ok();
+    sandbox.run(["verify", "s", "--expect-head", &head]).ok();
+    cut_last_line(&sandbox);
+    cut_last_line(&sandbox);
+    sandbox.run(["verify", "s"]).ok();
+    sandbox.run(["verify", "s", "--expect-head", &head]).exits(6);
+    sandbox.run(["verify", "s", "--expect-head", "nonsense"]).exits(2);
+}
+
+#[test]
+fn a_file_of_heads_is_demanded_and_rewritten_when_all_is_sound() {
+    let (sandbox, ticket) = session();
+    let heads = sandbox.path("heads");
+    let heads = heads.to_str().unwrap();
+    let read = || std::fs::read_to_string(heads).unwrap_or_default();
+    sandbox.run(["verify", "--all", "--heads", heads]).ok();
+    let first = read();
+    let last = sandbox.last("s");
+    assert!(first.starts_with(&format!("{}:{} ", last["seq"], last["hash"].as_str().unwrap())), "{first}");
+    sandbox.step_in(&ticket, ["note", "-"], "two").ok();
+    sandbox.run(["verify", "--all", "--heads", heads]).ok();
+    let second = read();
+    assert_ne!(first, second);
+    cut_last_line(&sandbox);
+    sandbox.run(["verify", "--all", "--heads", heads]).exits(6);
+    assert_eq!(read(), second, "what was not found is demanded again");
+}
