@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 /// A line holds at most this many bytes unless `--max-record` says otherwise, its newline not counted.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// Longest session id, in bytes.
+const SESSION_BYTES_MAX: usize = 4_096;
 /// `,"hash":"<64 hex>"}`: the last bytes of a line before its newline.
 pub const HASH_SUFFIX_BYTES: usize = 75;
 /// `,"prev":"<64 hex>"`.
@@ -96,6 +98,13 @@ pub fn decode(line: &[u8]) -> Result<Record, Fault> {
         && opened.format != FORMAT
     {
         return Err(Fault::Envelope(format!("{:?} is no format of a journal", opened.format)));
+    }
+    if let Kind::Opened(opened) = &kind
+        && (opened.session.is_empty()
+            || opened.session.len() > SESSION_BYTES_MAX
+            || opened.session.chars().any(char::is_control))
+    {
+        return Err(Fault::Envelope("session is no session id".to_owned()));
     }
     check_numbers(&kind)?;
     // The envelope was taken apart strictly, so what is left to compare is how the payload is spelled.

@@ -204,6 +204,7 @@ impl Session {
             "input_sha256 is not the digest of input".into()
         })?;
         if let Some(tree) = &admitted.tree {
+            ensure(tree.path.starts_with('/'), || format!("tree path {:?} is not absolute", tree.path))?;
             ensure(tree.format == "pi/3", || format!("unknown tree format {:?}", tree.format))?;
             ensure(tree.leaf.is_some() == tree.leaf_at.is_some(), || "leaf and leaf_at go together".into())?;
         }

@@ -6,7 +6,7 @@ use super::super::{
 use super::said::new_call;
 use super::{Checked, ensure};
 use crate::chain::call_key;
-use crate::record::{self, ApprovalDecision, CallIntent, CallRef, Hash, ReconciledOutcome};
+use crate::record::{self, ApprovalDecision, CallIntent, CallRef, Hash, NotRunWhy, ReconciledOutcome};
 
 impl Turn {
     pub(super) fn take_intent(&mut self, intent: &record::Intent, mark: &Mark, genesis: &Hash) -> Checked {
@@ -109,6 +109,19 @@ impl Turn {
         // A call of a message that was cut off is never claimed, also where a record was lost.
         let never = !call.may_have_run() || matches!(call.source, Source::CutOff | Source::Failed);
         ensure(never || (own && call.dispatch.is_none()), || format!("call {} may have run", call.r#ref))
+    }
+
+    /// The reason must be one that the records before show.
+    pub(super) fn check_reason(&self, index: usize, why: NotRunWhy) -> Checked {
+        let Some(call) = self.calls.get(index) else { return Ok(()) };
+        let cut_off = matches!(call.source, Source::CutOff | Source::Failed);
+        let denied = call.approved.as_ref().is_some_and(|word| word.decision == ApprovalDecision::Denied);
+        let shown = match why {
+            NotRunWhy::CutOff => cut_off,
+            NotRunWhy::Denied => denied || self.lost_records,
+            NotRunWhy::Cancelled | NotRunWhy::Refused => true,
+        };
+        ensure(shown, || format!("call {} was not {why}", call.r#ref))
     }
 
     pub(super) fn take_approval(&mut self, approval: &record::Approval, mark: &Mark) -> Checked {

@@ -96,6 +96,11 @@ impl Turn {
         for (position, (asked, intent)) in meaning.calls.iter().zip(intents).enumerate() {
             let r#ref = CallRef { seq: mark.seq, position: position as u64 };
             ensure(intent.r#ref == r#ref, || format!("call {} should be named {ref}", intent.r#ref))?;
+            // Only an id that does not tell its call apart may have been replaced.
+            let given = asked.id.as_deref().filter(|id| !id.is_empty());
+            let unique =
+                given.is_some() && meaning.calls.iter().filter(|other| other.id == asked.id).count() == 1;
+            ensure(!unique || intent.id == asked.id, || format!("call {ref} has another id in its message"))?;
             ensure(intent.tool == asked.tool, || format!("call {ref} is of tool {:?}", asked.tool))?;
             ensure(intent.args_sha256.as_str() == asked.args.sha256(), || {
                 format!("args_sha256 of call {ref} is not the digest of its arguments")

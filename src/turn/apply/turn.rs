@@ -30,6 +30,7 @@ impl Turn {
             Kind::NotRun(not_run) => {
                 let index = self.answerable(not_run.r#ref)?;
                 self.check_not_run(index, not_run.attempt)?;
+                self.check_reason(index, not_run.why)?;
                 self.answer(index, mark, not_run.attempt, AnswerKind::NotRun(not_run.why));
             }
             Kind::Approval(approval) => self.take_approval(approval, mark)?,
@@ -265,6 +266,13 @@ impl Turn {
         for decided in &recovered.decisions {
             let index = self.index_of(decided.r#ref);
             indices.push(index.ok_or_else(|| format!("there is no call {}", decided.r#ref))?);
+        }
+        for (index, decided) in indices.iter().zip(&recovered.decisions) {
+            let settled = matches!(decided.decision, Decision::Interrupt | Decision::NotRun);
+            let answered = self.calls.get(*index).is_some_and(|call| call.answer.is_some());
+            ensure(!settled || answered, || {
+                format!("call {} was decided about and not answered", decided.r#ref)
+            })?;
         }
         for (index, decided) in indices.into_iter().zip(&recovered.decisions) {
             let Some(call) = self.calls.get_mut(index).filter(|call| call.answer.is_none()) else { continue };
