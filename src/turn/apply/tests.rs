@@ -651,6 +651,22 @@ fn calls_are_nested_in_calls_that_there_are() {
     assert_eq!(kit.turn().calls[1].source, Source::Declared);
 }
 
+#[test]
+fn reasons_and_decisions_are_what_the_records_before_show() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:never", "b:never"]);
+    kit.refuse(kit.not_run(asked[0], NotRunWhy::CutOff));
+    kit.refuse(kit.not_run(asked[0], NotRunWhy::Denied));
+    kit.claim(asked[1]);
+    kit.push(kit.attempt(2));
+    kit.refuse(kit.recovered(&[(asked[1], Decision::Interrupt)]));
+    kit.refuse(kit.recovered(&[(asked[0], Decision::NotRun)]));
+    kit.push(kit.interrupted(asked[1]));
+    kit.push(kit.recovered(&[(asked[0], Decision::Run), (asked[1], Decision::Interrupt)]));
+    kit.push(kit.approval(asked[0], ApprovalDecision::Denied));
+    kit.push(kit.not_run(asked[0], NotRunWhy::Denied));
+}
+
 // After cancelled, settling, settled, closed, parked.
 
 #[test]
