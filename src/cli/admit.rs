@@ -258,6 +258,7 @@ impl Admission<'_> {
             input: self.input.clone(),
             input_sha256: digest(&self.input),
         };
+        desk.update_tree(open);
         let receipt = desk.step(open, vec![steered.into()])?;
         if self.context.out.json {
             let mut status = desk.status(Some(open), Asker::Other)?;

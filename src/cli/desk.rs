@@ -55,8 +55,9 @@ impl<'a> Desk<'a> {
     }
 
     /// Records some facts and then what the session tree lacks; answers with the receipt of the last one.
+    ///
+    /// A branch that was behind before was brought up to date when the turn was chosen.
     pub fn step(&mut self, turn: &TurnId, kinds: Vec<Kind>) -> Result<Receipt, Failure> {
-        self.update_tree(turn);
         let marks = self.record(kinds)?;
         self.update_tree(turn);
         let mark =

@@ -7,7 +7,7 @@ use crate::chain::{self, Fault};
 use crate::draft::History;
 use crate::record::{Hash, Kind, Record, Repaired, TurnId};
 use crate::scan::{self, Expected, Tail, TailFault};
-use crate::storage::StoredFile;
+use crate::storage::{self, StoredFile};
 use crate::turn::{Illegal, Retain, Session};
 use sha2::{Digest, Sha256};
 use std::io;
@@ -142,7 +142,7 @@ pub fn digest_range(file: &dyn StoredFile, range: &Range) -> io::Result<Hash> {
     let mut at = range.offset;
     while at < range.end() {
         let to = range.end().min(at + CHUNK);
-        hasher.update(read_range(file, at, to)?);
+        hasher.update(storage::read_exact_range(file, at, to)?);
         at = to;
     }
     let hex = crate::json::hex(&hasher.finalize());
@@ -195,7 +195,7 @@ fn last_newline(file: &dyn StoredFile, end: u64) -> io::Result<Option<u64>> {
 }
 
 /// The bytes from `from` to `to`, or up to the end of the file.
-pub fn read_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
+fn read_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
     let wanted = usize::try_from(to.saturating_sub(from)).map_err(|_| io::ErrorKind::OutOfMemory)?;
     let mut bytes = vec![0; wanted];
     let mut filled = 0;

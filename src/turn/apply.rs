@@ -9,7 +9,7 @@ mod turn;
 
 use super::{Attempt, Mark, Retain, Session, Settled, Turn};
 use crate::json::Raw;
-use crate::record::{self, Cause, Decision, DeliveryState, Kind, Record, SettledStatus, TurnId};
+use crate::record::{self, Cause, Decision, DeliveryState, Hash, Kind, Record, SettledStatus, TurnId};
 
 /// A record that may not follow what stands before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -215,26 +215,9 @@ impl Session {
         let mark = mark(record, offset);
         self.pass_on(admitted, &mark);
         self.turns.push(Turn {
-            id: admitted.turn.clone(),
-            admitted: mark.clone(),
             delivery_key: admitted.delivery.clone(),
-            input: admitted.input.clone(),
-            input_sha256: admitted.input_sha256.clone(),
             tree: admitted.tree.clone(),
-            tree_passed_on: false,
-            attempts: Vec::new(),
-            facts: Vec::new(),
-            calls: Vec::new(),
-            steered: Vec::new(),
-            cancelled: None,
-            settled: None,
-            delivery: None,
-            parked: None,
-            unparked_behind: 0,
-            newest: mark,
-            stragglers: Vec::new(),
-            lost_records: false,
-            lost_numbers: 0,
+            ..new_turn(&admitted.turn, mark, admitted.input.clone(), admitted.input_sha256.clone())
         });
         Ok(())
     }
@@ -274,28 +257,12 @@ impl Session {
             branched: None,
         });
         let input = Raw::text("");
+        let input_sha256 = crate::chain::digest(input.get().as_bytes());
         self.ids.insert(id.clone());
         self.turns.push(Turn {
-            id: id.clone(),
-            admitted: first.clone(),
-            delivery_key: None,
-            input_sha256: crate::chain::digest(input.get().as_bytes()),
-            input,
-            tree: None,
-            tree_passed_on: false,
             attempts: attempts.collect(),
-            facts: Vec::new(),
-            calls: Vec::new(),
-            steered: Vec::new(),
-            cancelled: None,
-            settled: None,
-            delivery: None,
-            parked: None,
-            unparked_behind: 0,
-            newest: first,
-            stragglers: Vec::new(),
             lost_records: true,
-            lost_numbers: 0,
+            ..new_turn(id, first, input, input_sha256)
         });
     }
 
@@ -354,6 +321,32 @@ impl Session {
         }
     }
 }
+/// A turn of which nothing is known but its admission.
+fn new_turn(id: &TurnId, admitted: Mark, input: Raw, input_sha256: Hash) -> Turn {
+    Turn {
+        id: id.clone(),
+        newest: admitted.clone(),
+        admitted,
+        delivery_key: None,
+        input,
+        input_sha256,
+        tree: None,
+        tree_passed_on: false,
+        attempts: Vec::new(),
+        facts: Vec::new(),
+        calls: Vec::new(),
+        steered: Vec::new(),
+        cancelled: None,
+        settled: None,
+        delivery: None,
+        parked: None,
+        unparked_behind: 0,
+        stragglers: Vec::new(),
+        lost_records: false,
+        lost_numbers: 0,
+    }
+}
+
 /// Where a record stands, as the fold keeps it.
 fn mark(record: &Record, offset: u64) -> Mark {
     Mark { seq: record.seq, hash: record.hash.clone(), at: record.at.clone(), offset }

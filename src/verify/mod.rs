@@ -25,7 +25,6 @@ use crate::storage::{Refused, StoredFile};
 use crate::turn::decide::{Holder, Now};
 use crate::turn::{Rule, Session, Turn};
 use pass::Passed;
-use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -387,7 +386,7 @@ fn quarantine(
         Ok(bytes) => bytes,
         Err(error) => return Some((Code::Unreadable, format!("could not look at {saved_as}: {error}"))),
     };
-    match digest_range(file.as_ref(), 0, bytes) {
+    match load::digest_range(file.as_ref(), &Range { offset: 0, bytes }) {
         Ok(digest) if bytes == repaired.bytes && digest == repaired.sha256 => None,
         Ok(digest) => Some((
             Code::QuarantineDiffers,
@@ -398,24 +397,6 @@ fn quarantine(
         )),
         Err(error) => Some((Code::Unreadable, format!("could not read {saved_as}: {error}"))),
     }
-}
-
-/// Digest of a part of a file, in bounded memory.
-fn digest_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Hash> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 64 * 1024];
-    let mut at = from;
-    while at < to {
-        let want = usize::try_from(to - at).unwrap_or(usize::MAX).min(buffer.len());
-        let read = file.read_at(at, buffer.get_mut(..want).unwrap_or_default())?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        hasher.update(buffer.get(..read).unwrap_or_default());
-        at += read as u64;
-    }
-    #[expect(clippy::expect_used, reason = "64 lower-case hex digits are a hash")]
-    Ok(crate::json::hex(&hasher.finalize()).parse().expect("hex of a digest"))
 }
 
 fn damage(passed: &Passed, repairs: &[Range], acknowledged: Acknowledged, report: &mut Report) {

@@ -75,7 +75,6 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
                 Err(failure) if failure.exit != Exit::NotPermitted => return gated.map(|()| Exit::Done),
                 _ => {}
             }
-            step.desk.update_tree(&turn.id);
             step.desk.journal.write(&mut prepared)?;
             step.desk.update_tree(&turn.id);
             gated?;
@@ -249,20 +248,7 @@ pub(super) fn result(context: &Context, tickets: &Tickets, args: &ResultArgs) ->
         return not_run(step, &turn, &call);
     }
     let error = args.error || body.as_ref().and_then(message::result_is_error).unwrap_or(false);
-    let outcome = Outcome {
-        turn: turn.id.clone(),
-        attempt: step.ticket.attempt,
-        r#ref: call.r#ref,
-        error,
-        content: body,
-        exit: None,
-        signal: None,
-        stdout: None,
-        stderr: None,
-        truncated: None,
-        output_sha256: None,
-        duration_ms: None,
-    };
+    let outcome = told_outcome(turn.id.clone(), step.ticket.attempt, call.r#ref, error, body);
     record_outcome(step, &turn, &call, &history, outcome)
 }
 
@@ -279,6 +265,30 @@ fn record_outcome(
         Judged::Repeats(mark) => step.repeat(&mark),
         Judged::Refused(failure) => Err(failure),
         Judged::Straggler(why) => Err(keep_straggler(step, turn, history, &outcome, why)),
+    }
+}
+
+/// A result that is its content, without a process behind it.
+pub(super) fn told_outcome(
+    turn: TurnId,
+    attempt: u64,
+    r#ref: CallRef,
+    error: bool,
+    content: Option<Raw>,
+) -> Outcome {
+    Outcome {
+        turn,
+        attempt,
+        r#ref,
+        error,
+        content,
+        exit: None,
+        signal: None,
+        stdout: None,
+        stderr: None,
+        truncated: None,
+        output_sha256: None,
+        duration_ms: None,
     }
 }
 

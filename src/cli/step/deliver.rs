@@ -390,7 +390,7 @@ fn end(
     let receipt = if output.is_empty() { None } else { Some(json_or_text(output)?) };
     let signal = || None;
     let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
-    let step = Step { desk: Desk::new(context, journal), ticket: ticket.clone() };
+    let step = Step::on(Desk::new(context, journal), ticket.clone());
     Wanted { state: DeliveryState::Sent, receipt, args, speaker: Speaker::Publisher }.say(step)
 }
 

@@ -61,7 +61,6 @@ fn write(mut step: Step<'_>, mut prepared: crate::journal::Prepared) -> Result<E
     let id = step.ticket.turn.clone();
     let mark = prepared.draft.session.head.clone();
     close_cut_off(&mut prepared, &id)?;
-    step.desk.update_tree(&id);
     step.desk.journal.write(&mut prepared)?;
     step.desk.update_tree(&id);
     step.answer(super::desk::receipt(&mark, super::Repeated::No))
@@ -207,7 +206,6 @@ pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Re
         last = Some((mark, super::Repeated::No));
     }
     let Some((mark, repeated)) = last else { return Err(no_content("entries, one a line,")) };
-    step.desk.update_tree(&turn.id);
     step.desk.journal.write(&mut prepared)?;
     step.desk.update_tree(&turn.id);
     step.answer(super::desk::receipt(&mark, repeated))

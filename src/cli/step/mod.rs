@@ -74,6 +74,13 @@ pub(super) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
+    /// Works on an open journal. A step that was killed between journal and tree left the branch behind, and it is
+    /// brought up to date first, whatever becomes of this one.
+    pub(super) fn on(desk: Desk<'a>, ticket: Ticket) -> Self {
+        desk.update_tree(&ticket.turn);
+        Self { desk, ticket }
+    }
+
     /// Opens the journal of the ticket's session.
     pub(super) fn open(
         context: &'a Context,
@@ -81,10 +88,7 @@ impl<'a> Step<'a> {
         signal: &'a dyn Fn() -> Option<i32>,
     ) -> Result<Self, Failure> {
         let journal = context.open(&ticket.session, signal)?;
-        let step = Self { desk: Desk::new(context, journal), ticket };
-        // A step that was killed between journal and tree left the branch behind, whatever becomes of this one.
-        step.desk.update_tree(&step.ticket.turn);
-        Ok(step)
+        Ok(Self::on(Desk::new(context, journal), ticket))
     }
 
     /// The turn, if it is not closed.
@@ -198,8 +202,6 @@ impl<'a> Step<'a> {
 
     /// Answers with the receipt of a record that stands already.
     pub(super) fn repeat(mut self, mark: &Mark) -> Result<Exit, Failure> {
-        // A step that was killed between journal and tree left the branch behind.
-        self.desk.update_tree(&self.ticket.turn);
         self.answer(desk::receipt(mark, Repeated::Yes))
     }
 

@@ -88,7 +88,6 @@ pub(super) fn deny(context: &Context, tickets: &Tickets, args: &DenyArgs) -> Res
     {
         prepared.draft.push(explain::not_run(&denied, call, NotRunWhy::Denied))?;
     }
-    step.desk.update_tree(&turn.id);
     step.desk.journal.write(&mut prepared)?;
     context.out.note(&said(&step, &turn, "denied", Some(&call)));
     step.desk.update_tree(&turn.id);
@@ -267,7 +266,7 @@ impl<'a> Named<'a> {
     /// On this turn. A person speaks under the newest attempt.
     fn step(self, turn: TurnId) -> Result<Step<'a>, Failure> {
         let ticket = Ticket { session: self.session, turn, attempt: self.attempt.unwrap_or(0) };
-        let mut step = Step { desk: self.desk, ticket };
+        let mut step = Step::on(self.desk, ticket);
         if self.attempt.is_none() {
             step.ticket.attempt = step.any_turn()?.0.current_number();
         }

@@ -8,7 +8,9 @@ use super::super::context::{Context, json_option};
 use super::super::error::{Exit, Failure};
 use super::super::select::Ticket;
 use super::super::spool;
-use super::call::{Declaration, Judged, answer_of, begun_call, gate, judge_outcome, keep_straggler};
+use super::call::{
+    Declaration, Judged, answer_of, begun_call, gate, judge_outcome, keep_straggler, told_outcome,
+};
 use super::{Step, Tickets};
 use crate::draft::History;
 use crate::journal::Journal;
@@ -268,7 +270,6 @@ fn claim(step: &mut Step<'_>, turn: &Turn, chosen: Chosen, runner: Owner) -> Res
         return Err(gated.map_or_else(|failure| failure, |()| unreachable_gate()));
     }
     // The declaration stands also where the claim waits for an approval.
-    step.desk.update_tree(&turn.id);
     step.desk.journal.write(&mut prepared)?;
     gated?;
     let lease_ms = drafted.current().and_then(|attempt| attempt.lease_ms);
@@ -387,7 +388,7 @@ fn append_outcome(
 ) -> Result<Receipt, Failure> {
     let signal = || None;
     let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
-    let mut step = Step { desk: super::desk::Desk::new(context, journal), ticket: ticket.clone() };
+    let mut step = Step::on(super::desk::Desk::new(context, journal), ticket.clone());
     let (turn, history) = step.any_turn()?;
     let known = turn.call(call.r#ref).cloned().ok_or_else(|| {
         Failure::new(Exit::NotFound, "no_call", format!("turn {} has no call {}", turn.id, call.r#ref))
@@ -429,18 +430,14 @@ fn not_started(
     };
     spool::remove(context, &ticket.session, &ticket.turn, call.r#ref);
     let outcome = Outcome {
-        turn: ticket.turn.clone(),
-        attempt: ticket.attempt,
-        r#ref: call.r#ref,
-        error: true,
-        content: Some(Raw::text(&format!("the command was not started: {text}"))),
         exit: Some(u64::from(code)),
-        signal: None,
-        stdout: None,
-        stderr: None,
-        truncated: None,
-        output_sha256: None,
-        duration_ms: None,
+        ..told_outcome(
+            ticket.turn.clone(),
+            ticket.attempt,
+            call.r#ref,
+            true,
+            Some(Raw::text(&format!("the command was not started: {text}"))),
+        )
     };
     let receipt = append_outcome(context, ticket, call, outcome)?;
     if context.out.json {

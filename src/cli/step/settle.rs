@@ -78,7 +78,6 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
     let reason = args.reason.clone();
     let record = Settled { turn: drafted.id.clone(), attempt: step.ticket.attempt, status, reply, reason };
     let mark = prepared.draft.push(record)?;
-    step.desk.update_tree(&drafted.id);
     step.desk.journal.write(&mut prepared)?;
     step.desk.update_tree(&drafted.id);
     step.answer(super::desk::receipt(&mark, super::Repeated::No))
