@@ -13,8 +13,8 @@ use crate::draft::{Draft, DraftError};
 use crate::explain;
 use crate::json::Raw;
 use crate::record::{
-    Attempt, Branch, Cause, Decided, Decision, Kind, NotRunWhy, Owner, Parked, Recovered, Replay, TreeMode,
-    TurnId, Unparked,
+    ApprovalDecision, Attempt, Branch, Cause, Decided, Decision, Kind, NotRunWhy, Owner, Parked, Recovered,
+    Replay, TreeMode, TurnId, Unparked,
 };
 use crate::tree::{self, Tree};
 use crate::turn::decide::{self, Holder, Now, Ruling, Sighting};
@@ -647,7 +647,7 @@ fn why_not_run(turn: &Turn, call: &Call) -> NotRunWhy {
         NotRunWhy::CutOff
     } else if turn.cancelled.is_some() {
         NotRunWhy::Cancelled
-    } else if call.approved.is_some() {
+    } else if call.approved.as_ref().is_some_and(|word| word.decision == ApprovalDecision::Denied) {
         NotRunWhy::Denied
     } else {
         NotRunWhy::Refused

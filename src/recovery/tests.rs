@@ -742,6 +742,26 @@ fn why_a_call_is_not_run_is_said() {
 }
 
 #[test]
+fn a_call_that_was_approved_and_is_not_run_was_refused_and_not_denied() {
+    let mut kit = Kit::new();
+    let outer = kit.ask_one("safe");
+    let nested = CallRef { seq: kit.push(kit.intent("n", "never", Some(outer))).seq, position: 0 };
+    for call in [outer, nested] {
+        kit.push(kit.approval(call, ApprovalDecision::Granted));
+    }
+    let whys = |calls: CloseCalls| {
+        let plan = kit.plan_as(None, &Request { calls, ..asked_by(5000) }, 0).expect("a plan");
+        let whys = records_of(&kit, &plan).into_iter().filter_map(|record| match &record.kind {
+            Kind::NotRun(not_run) => Some((not_run.r#ref, not_run.why)),
+            _ => None,
+        });
+        whys.collect::<Vec<_>>()
+    };
+    assert_eq!(whys(CloseCalls::No), [(nested, NotRunWhy::Refused)]);
+    assert_eq!(whys(CloseCalls::Yes), [(outer, NotRunWhy::Refused), (nested, NotRunWhy::Refused)]);
+}
+
+#[test]
 fn an_open_nested_call_is_settled_and_its_parent_counts_as_never() {
     let mut kit = Kit::new();
     let outer = kit.ask_one("safe");

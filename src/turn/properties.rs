@@ -13,6 +13,7 @@ use crate::recovery::{self, Verdict};
 use crate::testkit::{File, Kit, asked_by, entry, model, process, tool_result, user};
 use crate::tree::{self, Severity};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 const TOOLS: [&str; 7] = ["safe", "keyed", "never", "hold", "ask", "safe_ask", "keyed_ask"];
 
@@ -262,8 +263,15 @@ fn follow(kit: &mut Kit, file: &mut File, choice: u8) -> usize {
     panic!("next leads nowhere: {:?}", kit.next_at(0, state(kit, file), Asker::Owner));
 }
 
+/// The same histories each time, so that a failure is one of the change at hand; others, and more of them, with
+/// `PROPTEST_CASES` and `PROPTEST_RNG_SEED`.
 fn config() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, cases: 96, ..ProptestConfig::default() }
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 96;
+        config.rng_seed = RngSeed::Fixed(7);
+    }
+    config
 }
 
 proptest! {
