@@ -148,6 +148,14 @@ fn a_nul_tail_and_a_missing_newline_are_told_apart() {
 }
 
 #[test]
+fn what_is_only_odd_about_an_entry_keeps_nobody_from_writing_behind_it() {
+    let odd = r#"{"id":"d","parentId":"b"}"#.to_owned();
+    let tree = tree(&[plain(), vec![odd]].concat());
+    assert_eq!(codes(&tree)[0], ("tree-type-missing", Severity::Warning, Some(5)));
+    assert_eq!(check_path(&tree, Some("d")), Ok(()));
+}
+
+#[test]
 fn a_dead_line_hurts_only_where_an_entry_may_need_it() {
     let [a, b, _] = &plain()[..] else { panic!("three") };
     for (dead, code) in [("\0\0\0\0", "tree-nul-line"), (r#"{"type":"mess"#, "tree-dead-line")] {
