@@ -168,6 +168,13 @@ pub fn status_of(
     status
 }
 
+/// What keeps a recovery from writing to the session file of a turn that is not closed.
+fn damaged_tree(session: &Session, turn: &Turn, tree: &Tree) -> Option<String> {
+    let needed = !turn.is_closed() && recovery::owns_tree(session, turn);
+    let refusal = needed.then(|| recovery::check_tree(turn, tree).err()).flatten()?;
+    Some(format!("the session file cannot be written to: {refusal}"))
+}
+
 /// How the session tree of a turn stands to the journal.
 pub fn branch_state(
     context: &Context,
@@ -181,7 +188,7 @@ pub fn branch_state(
         Err(error) => return (BranchState::UpToDate, Some(super::error::chain(&error))),
     };
     match recovery::branch_behind(session, turn, history, &tree) {
-        Ok(false) => (BranchState::UpToDate, None),
+        Ok(false) => (BranchState::UpToDate, damaged_tree(session, turn, &tree)),
         Ok(true) => (BranchState::Behind, Some("the session file is behind the journal".to_owned())),
         Err(trouble) => (BranchState::UpToDate, Some(trouble.to_string())),
     }

@@ -713,3 +713,24 @@ fn a_writer_between_reading_and_appending_is_noticed() {
     assert!(sandbox.path(FILE).is_symlink());
     assert_eq!(lines(&std::fs::read(real).unwrap()).last().unwrap()["customType"], "turnkeep.branch");
 }
+
+/// What keeps a recovery from writing is told by whoever looks, with the id to look for.
+#[test]
+fn a_session_file_that_cannot_be_written_to_is_told_by_inspect() {
+    let sandbox = Sandbox::new();
+    sandbox.write("chat.jsonl", small_tree());
+    let owner = Owner::start();
+    sandbox.admit(&owner, "s", &["--tree", "chat.jsonl"]);
+    let quiet = sandbox.run(["inspect", "s"]).ok();
+    assert!(!quiet.stdout.contains("cannot be written to"), "{}", quiet.stdout);
+    let lines = small_tree();
+    sandbox.write("chat.jsonl", lines.split_once('\n').unwrap().1);
+    for ran in [sandbox.run(["inspect", "s"]).ok(), sandbox.run(["inspect", "s", "--json"]).ok()] {
+        assert!(ran.stdout.contains("the session file cannot be written to: "), "{}", ran.stdout);
+        assert!(ran.stdout.contains("header"), "{}", ran.stdout);
+    }
+    let id = text(&sandbox.journal("s")[1]["tree"]["header_id"]);
+    let ran = sandbox.run(["verify", "s", "--with-tree"]).exits(3);
+    let told = ran.stdout.lines().find(|line| line.contains("tree-header-missing")).unwrap_or_default();
+    assert!(told.contains(&format!("the journal recorded the session id {id:?}")), "{}", ran.stdout);
+}
