@@ -160,7 +160,7 @@ pub fn status_of(
     let look = |owner: &Owner| -> Sighting { context.look(owner) };
     let now = Now { at: at.clone(), policy: &context.policy, look: &look };
     let (branch, note) = match turn {
-        Some(turn) => branch_state(context, session, turn, history),
+        Some(turn) => branch_state(context, session, turn, history, &now),
         None => (BranchState::UpToDate, None),
     };
     let mut status = status::of(session, turn, history, &now, branch, asker);
@@ -181,6 +181,7 @@ pub fn branch_state(
     session: &Session,
     turn: &Turn,
     history: &History,
+    now: &Now<'_>,
 ) -> (BranchState, Option<String>) {
     let Some(path) = tree_path(turn, None) else { return (BranchState::UpToDate, None) };
     let tree = match treefile::read(&context.storage, &path) {
@@ -188,6 +189,10 @@ pub fn branch_state(
         Err(error) => return (BranchState::UpToDate, Some(super::error::chain(&error))),
     };
     match recovery::branch_behind(session, turn, history, &tree) {
+        Ok(false) if recovery::is_ahead(session, turn, history, &tree, now) => {
+            let note = "the session file holds entries of the dead agent that the journal lacks";
+            (BranchState::Ahead, Some(note.to_owned()))
+        }
         Ok(false) => (BranchState::UpToDate, damaged_tree(session, turn, &tree)),
         Ok(true) => (BranchState::Behind, Some("the session file is behind the journal".to_owned())),
         Err(trouble) => (BranchState::UpToDate, Some(trouble.to_string())),
