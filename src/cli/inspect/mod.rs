@@ -218,8 +218,11 @@ impl Seen {
         };
         if let Some(note) = self.damage_note() {
             // Every writing command refuses until a person has looked at it.
-            status.next =
-                NextAct { r#do: "recover", refs: Vec::new(), why: "the journal is damaged".to_owned() };
+            let why = match &self.session {
+                Some(_) => "the journal is damaged".to_owned(),
+                None => format!("the journal is damaged; {}", crate::verify::Code::NoGenesis.what_to_do()),
+            };
+            status.next = NextAct { r#do: "recover", refs: Vec::new(), why };
             status.notes.push(note);
         }
         status.notes.extend(self.notes());

@@ -179,7 +179,7 @@ impl Turn {
 fn check_claimable(call: &Call, attempt: u64) -> Checked {
     let rerun = call.rerun_by == Some(attempt);
     ensure(!call.may_have_run() || rerun, || format!("call {} is claimed already", call.r#ref))?;
-    ensure(call.source == Source::Model || call.source == Source::Declared, || {
+    ensure(matches!(call.source, Source::Model | Source::Declared | Source::Lost), || {
         format!("the message of call {} was cut off", call.r#ref)
     })?;
     let granted = || call.approved.as_ref().is_some_and(|word| word.decision == ApprovalDecision::Granted);
