@@ -176,6 +176,9 @@ fn unclaimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule) -> (Decisio
     match approval(call, now, current) {
         Word::Denied => (Decision::NotRun, "never claimed; denied".into()),
         Word::Missing => (Decision::Ask, "never claimed; it needs an approval".into()),
+        Word::Given | Word::NotNeeded if call.not_applied.is_some() => {
+            (Decision::Run, "it was not applied, and not claimed since".into())
+        }
         Word::Given | Word::NotNeeded => (Decision::Run, "never claimed".into()),
     }
 }

@@ -240,8 +240,10 @@ impl<'a> Outlook<'a> {
                 return says(r#do, refs, why);
             }
         }
+        let turn_cancelled = self.turn.cancelled.is_some();
         match self.model_is_due() {
             Some(why) => says(Do::CallModel, Vec::new(), why),
+            None if turn_cancelled => says(Do::Settle, Vec::new(), "the turn was cancelled"),
             None => says(Do::Settle, Vec::new(), "all calls are answered and the model has spoken"),
         }
     }

@@ -17,7 +17,11 @@ impl Turn {
         })?;
         ensure(intent.key == call_key(genesis, &self.id, r#ref), || format!("key of call {ref}"))?;
         if let Some(parent) = intent.parent {
-            ensure(self.call(parent).is_some(), || format!("there is no call {parent} to be nested in"))?;
+            let outer =
+                self.call(parent).ok_or_else(|| format!("there is no call {parent} to be nested in"))?;
+            ensure(outer.answer.is_none(), || {
+                format!("call {parent}, to be nested in, is answered already")
+            })?;
         }
         let as_call = CallIntent {
             r#ref,
