@@ -35,6 +35,22 @@ pub enum Do {
 }
 
 impl Do {
+    /// Every act, in the order of the documentation.
+    pub const ALL: [Self; 12] = [
+        Self::Done,
+        Self::Recover,
+        Self::Unpark,
+        Self::RunScript,
+        Self::RunCalls,
+        Self::Ask,
+        Self::Reconcile,
+        Self::Await,
+        Self::CallModel,
+        Self::Settle,
+        Self::Deliver,
+        Self::ReconcileDelivery,
+    ];
+
     /// The word in `next.do`.
     pub fn word(self) -> &'static str {
         match self {
