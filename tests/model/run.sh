@@ -61,13 +61,16 @@ same() {
 
 # ---- The surroundings of a scenario: its own model, home, state root and working folder, all in $E ------------------
 
-# open_scenario SESSION
+COUNT='{"bash": {"command": ["./count alpha", "./count beta"]}}'
+SAY='{"send_message": {}}' # in words of its own
+# open_scenario SESSION CALLS: CALLS are those that the model may make, see serve.py.
 open_scenario() {
   SESSION=$1 LOG=$E/model.jsonl
   mkdir -p "$E/work" "$E/home" "$E/bin"
   : >"$LOG"
   : >"$E/replies.jsonl"
   : >"$E/work/effects"
+  : >"$E/work/outbox.jsonl"
   # The one effect that is counted. It ends when it is let go, so that a kill hits between effect and result.
   cat >"$E/work/count" <<'COUNT'
 #!/usr/bin/env bash
@@ -78,7 +81,7 @@ COUNT
   chmod +x "$E/work/count"
   ln -s "$TURNKEEP" "$E/bin/turnkeep"
   export HOME=$E/home XDG_STATE_HOME=$E/home/state TURNKEEP_ROOT=$E/root PATH="$E/bin:$PATH"
-  echo '{"bash": {"command": ["./count alpha", "./count beta"]}}' >"$E/calls.json"
+  echo "$2" >"$E/calls.json"
   "$PYTHON" "$HERE/serve.py" "$E/calls.json" "$LOG" "$E/model.port" 2>"$E/model.err" &
   MODEL=$!
   until_true "the model listens" eval "test -s '$E/model.port' || ! kill -0 $MODEL"
@@ -123,7 +126,7 @@ answers() { jq -c "select(.event == \"answer\") | $1" "$E/model.jsonl"; }
 requests() { jq -c "select(.event == \"request\") | $1" "$E/model.jsonl"; }
 journal() { jq -c "$1" "$E/root/sessions/$SESSION.jsonl"; }
 
-# judge TURN...: each TURN is KEY:TOLD, its delivery key and what the model must be told of its call: `counted` or
+# judge TURN...: each TURN is KEY:TOLD, its delivery key and what the model must be told of its call: `counted`, `sent` or
 # `unknown`. The model was asked twice in each, for a call and for the reply.
 judge() {
   same "refused requests" "" "$(requests 'select(.refused != null) | .refused')"
@@ -132,7 +135,8 @@ judge() {
   judge_schema
   judge_journal "$@"
   judge_told "$@"
-  same "effects" "$(answers '.call // empty | .function.arguments | fromjson | .command' | sed -E 's/^"\.\/count (alpha|beta)"$/\1/')" "$(cat "$E/work/effects")"
+  same "effects" "$(answers '.call // empty | .function.arguments | fromjson | .text // (.command | ltrimstr("./count "))')" \
+    "$(jq -R . "$E/work/effects"; jq .text "$E/work/outbox.jsonl")"
   same "replies" "$(keys_of "$@" | paste -d ' ' - <(answers 'select(.text) | .text'))" "$(jq -r '"\(.key) \(.text | rtrimstr("\n") | tojson)"' "$E/replies.jsonl")"
   turnkeep verify --with-tree "$SESSION" >"$E/verify.out" 2>&1 || fail "verify --with-tree exited $?: $(cat "$E/verify.out")"
   same "what is left to do" "done" "$(turnkeep inspect "$SESSION" --next)"
@@ -163,7 +167,7 @@ judge_journal() {
       (if .tool_calls then .tool_calls[0].function.arguments | fromjson else .content[] | select(.type == "toolCall") | .arguments end)}'
   same "calls in the journal" "$(answers "select(.call) | $made")" "$(journal "$kept")"
   same "claims" $# "$(journal 'select(.kind == "claimed")' | wc -l)"
-  same "answers to calls" "$(for turn; do echo "${turn#*:}"; done | sed 's/counted/result/; s/unknown/interrupted/')" "$(journal 'select(.kind == "result" or .kind == "interrupted") | .kind' | tr -d '"')"
+  same "answers to calls" "$(for turn; do echo "${turn#*:}"; done | sed 's/counted\|sent/result/; s/unknown/interrupted/')" "$(journal 'select(.kind == "result" or .kind == "interrupted") | .kind' | tr -d '"')"
   same "settlements" "$(printf 'completed\n%.0s' "$@")" "$(journal 'select(.kind == "settled") | .status' | tr -d '"')"
   same "deliveries" "$(keys_of "$@")" "$(journal 'select(.kind == "delivery" and .state == "sent") | .key' | tr -d '"')"
 }
@@ -178,6 +182,7 @@ judge_told() {
     told=$(jq -r --argjson at $at '[.[] | select(.role == "tool")][$at].content | if type == "string" then . else map(.text) | join("") end' <<<"$messages")
     case ${turn#*:} in
       counted) same "what the model was told" "counted $(sed -n "$((at + 1))p" "$E/work/effects")" "$told" ;;
+      sent) same "what the model was told" "outbox.jsonl: $(jq -r .key "$E/work/outbox.jsonl")" "$told" ;;
       unknown)
         [[ $told =~ [Uu]nknown ]] || fail "the model was not told that the outcome is unknown: $told"
         [[ ! $told =~ counted ]] || fail "the model was told an outcome that nobody recorded: $told" ;;
@@ -190,7 +195,7 @@ judge_told() {
 
 # The server itself: it takes a sound conversation, streamed or not, and refuses the unsound.
 scenario_server() {
-  open_scenario none
+  open_scenario none "$(jq -n --argjson count "$COUNT" --argjson say "$SAY" '$count + $say')"
   local stream wrong why
   ask() { curl -sS -o "$E/answer" -w '%{http_code}' --data-binary @- "$MODEL_URL/chat/completions"; }
   jq -n '{model: "m", messages: [{role: "system", content: "You count."}, {role: "user", content: "Count with beta."}],
@@ -238,8 +243,8 @@ shell_agent() {
   (cd "$E/work" && exec setsid turnkeep "$@" -- "$EXAMPLES/shell-agent/agent.sh") >>"$E/agent.out" 2>>"$E/agent.err" &
   AGENT=$!
 }
-open_shell_agent() {
-  open_scenario room
+open_shell_agent() { # STREAM CALLS
+  open_scenario room "$2"
   export TURNKEEP_POLICY=$EXAMPLES/shell-agent/policy.json OPENAI_BASE_URL=$MODEL_URL OPENAI_API_KEY=none
   export OPENAI_MODEL=smollm2 AGENT_STREAM=$1 AGENT_TRIES=1 AGENT_REPLIES=$E/replies.jsonl
 }
@@ -252,7 +257,7 @@ ASKED=(admit room --delivery msg-1 --tree chat.jsonl --tree-mode append --text '
 
 # No crash, and answers that are no streams.
 scenario_shell_agent() {
-  open_shell_agent false
+  open_shell_agent false "$COUNT"
   let_go
   shell_agent "${ASKED[@]}"
   agent_ends
@@ -281,10 +286,20 @@ a journal without its end|sed -i '$d' root/sessions/room.jsonl
 SPOILT
 }
 
+# A call in the words of the model.
+scenario_shell_agent_words() {
+  open_shell_agent true "$SAY"
+  shell_agent "${ASKED[@]}"
+  agent_ends
+  judge msg-1:sent
+  judge_sees 'another text' "sed -i 's/\"text\":\"/&x/' work/outbox.jsonl" msg-1:sent
+  judge_sees 'another key' "sed -i 's/tk_/tk-/' work/outbox.jsonl" msg-1:sent
+}
+
 # Killed with all its processes behind the effect, before its result is known, and once more while the model says its
 # reply. A person or cron types `recover --all`.
 scenario_shell_agent_killed() {
-  open_shell_agent true
+  open_shell_agent true "$COUNT"
   shell_agent "${ASKED[@]}"
   until_true "the effect is there" count_went
   kill_all_of_it
@@ -310,7 +325,7 @@ scenario_shell_agent_killed() {
 # The service around real Pi.
 open_channel() {
   bash "$HERE/../pi/install.sh" "$PI_LAB" >&2
-  open_scenario channel
+  open_scenario channel "$COUNT"
   mkdir "$E/app" # installed as a user would: the examples beside the packages that they need
   cp -r "$EXAMPLES/channel-service" "$EXAMPLES/pi" "$E/app/"
   ln -s "$(realpath "$PI_LAB")/node_modules" "$E/app/node_modules"
