@@ -1,5 +1,6 @@
 //! What a model is shown next, by format and by what happened.
 
+use super::dialect::{Ids, derived};
 use super::*;
 use crate::chain::{LINE_BYTES_MAX, digest};
 use crate::draft::Draft;
@@ -9,6 +10,7 @@ use crate::record::{
     TreeMode, TurnId,
 };
 use crate::recovery::intents;
+use std::collections::HashSet;
 
 /// A turn in the making.
 struct Story {
@@ -141,8 +143,7 @@ fn a_message_goes_back_as_its_provider_made_it() {
         [
             r#"{"role":"user","content":[{"type":"text","text":"Do both"}]}"#,
             r#"{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"sig"},{"type":"text","text":"Both."},{"type":"tool_use","id":"toolu_1","name":"read","input":{"n":1e2}},{"type":"tool_use","id":"toolu_2","name":"mail","input":{}}]}"#,
-            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"document","x":1}],"is_error":true},{"type":"tool_result","tool_use_id":"toolu_2","content":[{"type":"text","text":"sent"}]}]}"#,
-            r#"{"role":"user","content":[{"type":"text","text":"hurry"}]}"#,
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"document","x":1}],"is_error":true},{"type":"tool_result","tool_use_id":"toolu_2","content":[{"type":"text","text":"sent"}]},{"type":"text","text":"hurry"}]}"#,
         ]
     );
 }

@@ -46,5 +46,8 @@ mod run;
 mod salvage;
 mod script;
 mod settle;
+mod shell_agent;
+mod strict;
+mod strict_server;
 mod tidy;
 mod values;

@@ -190,9 +190,8 @@ fn chat_said(message: &Map<String, Value>, calls: &mut Calls) -> Judged {
         chat_content(message, &["text", "refusal"])?;
     }
     demand(!silent || asks || message.contains_key("refusal"), || "a message that says nothing".to_owned())?;
-    demand(message.values().all(|value| !value.is_null()) || message.get("content") == Some(&Value::Null), || {
-        "a member that is null".to_owned()
-    })?;
+    let null = message.iter().find(|(key, value)| value.is_null() && *key != "content");
+    demand(null.is_none(), || format!("a member that is null: {null:?}"))?;
     if !message.contains_key("tool_calls") {
         return Ok(());
     }
@@ -223,6 +222,7 @@ fn chat_result(message: &Map<String, Value>) -> Judged {
 
 fn anthropic(messages: &[Value], meant: Use) -> Judged {
     let mut calls = Calls::default();
+    // The first message is the user's.
     let mut last = "assistant".to_owned();
     each(messages, |message| {
         only(message, &["role", "content"])?;
@@ -242,9 +242,6 @@ fn anthropic(messages: &[Value], meant: Use) -> Judged {
             anthropic_block(role, block, &mut calls)?;
         }
         if role == "user" { calls.none_open("the end of the message behind them") } else { Ok(()) }
-    })?;
-    demand(word(messages[0].as_object().ok_or("no object")?, "role") == "user", || {
-        "the first message is not the user's".to_owned()
     })?;
     calls.none_open("the end")?;
     ends_with(meant, &["user"], &last)
@@ -400,7 +397,9 @@ fn pi(messages: &[Value], meant: Use) -> Judged {
             "system" => demand(message.get("content").is_some_and(Value::is_string), || {
                 "a system message that is no text".to_owned()
             }),
-            "user" if matches!(message.get("content"), Some(Value::String(_))) => says(message.get("content")),
+            "user" if matches!(message.get("content"), Some(Value::String(_))) => {
+                says(message.get("content"))
+            }
             "user" => pi_blocks(message, &["text", "image"]),
             "toolResult" => {
                 let (id, tool) = (word(message, "toolCallId"), word(message, "toolName"));
@@ -464,7 +463,9 @@ mod tests {
                 Value::Array(items) if value.is_null() => {
                     items.remove(key.parse().unwrap());
                 }
-                Value::Array(items) if key.starts_with('+') => items.insert(key[1..].parse().unwrap(), value.clone()),
+                Value::Array(items) if key.starts_with('+') => {
+                    items.insert(key[1..].parse().unwrap(), value.clone())
+                }
                 Value::Array(items) => items[key.parse::<usize>().unwrap()] = value.clone(),
                 Value::Object(object) if value == "-" => {
                     object.remove(key);
@@ -478,7 +479,8 @@ mod tests {
 
     #[test]
     fn chat_completions() {
-        let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "read", "arguments": "{}"}});
+        let call =
+            |id: &str| json!({"id": id, "type": "function", "function": {"name": "read", "arguments": "{}"}});
         let good = json!([
             {"role": "user", "content": "go"},
             {"role": "assistant", "content": null, "tool_calls": [call("a"), call("b")]},
@@ -486,34 +488,42 @@ mod tests {
             {"role": "tool", "tool_call_id": "a", "content": "x"},
         ]);
         let user = json!({"role": "user", "content": "more"});
-        judge(Provider::OpenaiChat, &good, &[
-            ("/3", Value::Null, "the end while calls have no result: [\"a\"]"),
-            ("/1", Value::Null, "no open call"),
-            ("/3/tool_call_id", json!("b"), "no open call"),
-            ("/+2", user, "user while calls have no result"),
-            ("/1/tool_calls/1/id", json!("a"), "a second call"),
-            ("/1/tool_calls/1/id", json!(""), "without an id"),
-            ("/1/tool_calls/0/function/arguments", json!("{\"a"), "arguments"),
-            ("/1/tool_calls/0/function/arguments", json!("7"), "no object"),
-            ("/1/tool_calls/0/type", json!("tool"), "a call of type"),
-            ("/1/tool_calls", json!([]), "an empty list"),
-            ("/2/content", Value::Null, "without content"),
-            ("/0/content", json!(""), "empty text"),
-            ("/0/content", json!([]), "an empty list"),
-            ("/0/role", json!("custom"), "unknown role"),
-            ("/+4", json!({"role": "assistant", "content": null}), "says nothing"),
-            ("/+4", json!({"role": "assistant", "content": "bye"}), "nothing to answer"),
-        ]);
+        judge(
+            Provider::OpenaiChat,
+            &good,
+            &[
+                ("/3", Value::Null, "the end while calls have no result: [\"a\"]"),
+                ("/1", Value::Null, "no open call"),
+                ("/3/tool_call_id", json!("b"), "no open call"),
+                ("/+2", user, "user while calls have no result"),
+                ("/1/tool_calls/1/id", json!("a"), "a second call"),
+                ("/1/tool_calls/1/id", json!(""), "without an id"),
+                ("/1/tool_calls/0/function/arguments", json!("{\"a"), "arguments"),
+                ("/1/tool_calls/0/function/arguments", json!("7"), "no object"),
+                ("/1/tool_calls/0/type", json!("tool"), "a call of type"),
+                ("/1/tool_calls", json!([]), "an empty list"),
+                ("/2/content", Value::Null, "without content"),
+                ("/0/content", json!(""), "empty text"),
+                ("/0/content", json!([]), "an empty list"),
+                ("/0/role", json!("custom"), "unknown role"),
+                ("/+4", json!({"role": "assistant", "content": null}), "says nothing"),
+                ("/+4", json!({"role": "assistant", "content": "bye"}), "nothing to answer"),
+            ],
+        );
         let old = json!([
             {"role": "user", "content": "go"},
             {"role": "assistant", "content": null, "function_call": {"name": "read", "arguments": "{}"}},
             {"role": "function", "name": "read", "content": "x"},
         ]);
-        judge(Provider::OpenaiChat, &old, &[
-            ("/2/name", json!("write"), "another name"),
-            ("/2", Value::Null, "while a function has no result"),
-            ("/1", Value::Null, "not asked for"),
-        ]);
+        judge(
+            Provider::OpenaiChat,
+            &old,
+            &[
+                ("/2/name", json!("write"), "another name"),
+                ("/2", Value::Null, "while a function has no result"),
+                ("/1", Value::Null, "not asked for"),
+            ],
+        );
     }
 
     #[test]
@@ -530,25 +540,29 @@ mod tests {
                 {"type": "text", "text": "and hurry"}]},
         ]);
         let text = json!({"type": "text", "text": "first"});
-        judge(Provider::Anthropic, &good, &[
-            ("/2", Value::Null, "the end while calls have no result"),
-            ("/2/content/0", Value::Null, "while calls have no result: [\"a\"]"),
-            ("/2/content/+0", text, "in front of the results"),
-            ("/2/content/1/tool_use_id", json!("a"), "no open call"),
-            ("/2/content/1/content/0/text", json!(" "), "empty text"),
-            ("/2/content/2/text", json!(""), "empty text"),
-            ("/2/content", json!("x"), "plain text while calls"),
-            ("/0", Value::Null, "two messages of role assistant in a row"),
-            ("/+1", json!({"role": "user", "content": "more"}), "in a row"),
-            ("/1/content/1/input", json!("half"), "no object"),
-            ("/1/content/1/id", json!("a|b"), "other characters"),
-            ("/1/content/2/id", json!("a"), "a second call"),
-            ("/1/content/0/signature", json!(""), "without a signature"),
-            ("/0/content", json!([]), "an empty list"),
-            ("/0/role", json!("system"), "unknown role"),
-            ("/0/timestamp", json!(1), "unknown member"),
-            ("/+3", json!({"role": "assistant", "content": "bye"}), "nothing to answer"),
-        ]);
+        judge(
+            Provider::Anthropic,
+            &good,
+            &[
+                ("/2", Value::Null, "the end while calls have no result"),
+                ("/2/content/0", Value::Null, "while calls have no result: [\"a\"]"),
+                ("/2/content/+0", text, "in front of the results"),
+                ("/2/content/1/tool_use_id", json!("a"), "no open call"),
+                ("/2/content/1/content/0/text", json!(" "), "empty text"),
+                ("/2/content/2/text", json!(""), "empty text"),
+                ("/2/content", json!("x"), "plain text while calls"),
+                ("/0", Value::Null, "two messages of role assistant in a row"),
+                ("/+1", json!({"role": "user", "content": "more"}), "in a row"),
+                ("/1/content/1/input", json!("half"), "no object"),
+                ("/1/content/1/id", json!("a|b"), "other characters"),
+                ("/1/content/2/id", json!("a"), "a second call"),
+                ("/1/content/0/signature", json!(""), "without a signature"),
+                ("/0/content", json!([]), "an empty list"),
+                ("/0/role", json!("system"), "unknown role"),
+                ("/0/timestamp", json!(1), "unknown member"),
+                ("/+3", json!({"role": "assistant", "content": "bye"}), "nothing to answer"),
+            ],
+        );
     }
 
     #[test]
@@ -562,24 +576,28 @@ mod tests {
             {"type": "custom_tool_call_output", "call_id": "b", "output": [{"type": "input_text", "text": "y"}]},
         ]);
         let said = json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]});
-        judge(Provider::OpenaiResponses, &good, &[
-            ("/5", Value::Null, "the end while calls have no result"),
-            ("/2", Value::Null, "no open call"),
-            ("/5/call_id", json!("a"), "no open call"),
-            ("/5/type", json!("function_call_output"), "another type"),
-            ("/+4", said.clone(), "while calls have no result"),
-            ("/+6", said, "nothing to answer"),
-            ("/+1", json!({"type": "reasoning", "id": "fc", "summary": []}), "a second item"),
-            ("/+6", json!({"type": "reasoning", "id": "r2", "summary": []}), "leads to nothing"),
-            ("/2/arguments", json!("{"), "arguments"),
-            ("/2/call_id", json!(""), "without an id"),
-            ("/3/call_id", json!("a"), "a second call"),
-            ("/4/output", Value::Null, "neither text nor a list"),
-            ("/0/content/0/type", json!("output_text"), "a part of type"),
-            ("/0/content/0/text", json!(""), "empty text"),
-            ("/0/content", json!([]), "an empty list"),
-            ("/0/role", json!("tool"), "unknown role"),
-        ]);
+        judge(
+            Provider::OpenaiResponses,
+            &good,
+            &[
+                ("/5", Value::Null, "the end while calls have no result"),
+                ("/2", Value::Null, "no open call"),
+                ("/5/call_id", json!("a"), "no open call"),
+                ("/5/type", json!("function_call_output"), "another type"),
+                ("/+4", said.clone(), "while calls have no result"),
+                ("/+6", said, "nothing to answer"),
+                ("/+1", json!({"type": "reasoning", "id": "fc", "summary": []}), "a second item"),
+                ("/+6", json!({"type": "reasoning", "id": "r2", "summary": []}), "leads to nothing"),
+                ("/2/arguments", json!("{"), "arguments"),
+                ("/2/call_id", json!(""), "without an id"),
+                ("/3/call_id", json!("a"), "a second call"),
+                ("/4/output", Value::Null, "neither text nor a list"),
+                ("/0/content/0/type", json!("output_text"), "a part of type"),
+                ("/0/content/0/text", json!(""), "empty text"),
+                ("/0/content", json!([]), "an empty list"),
+                ("/0/role", json!("tool"), "unknown role"),
+            ],
+        );
     }
 
     #[test]
@@ -591,18 +609,22 @@ mod tests {
             {"role": "toolResult", "toolCallId": "a", "toolName": "read", "content": [], "isError": false,
              "timestamp": 3},
         ]);
-        judge(Provider::Pi, &good, &[
-            ("/2", Value::Null, "the end while calls have no result"),
-            ("/1", Value::Null, "no open call"),
-            ("/2/toolName", json!("write"), "another tool"),
-            ("/2/isError", json!("-"), "isError"),
-            ("/2/timestamp", json!("-"), "no timestamp"),
-            ("/1/stopReason", json!("error"), "stop reason"),
-            ("/1/content/0/arguments", json!("x"), "no object"),
-            ("/1/content/0/id", json!(""), "without an id"),
-            ("/0/role", json!("custom"), "does not hand on"),
-            ("/+2", json!({"role": "user", "content": "more", "timestamp": 4}), "user while calls"),
-        ]);
+        judge(
+            Provider::Pi,
+            &good,
+            &[
+                ("/2", Value::Null, "the end while calls have no result"),
+                ("/1", Value::Null, "no open call"),
+                ("/2/toolName", json!("write"), "another tool"),
+                ("/2/isError", json!("-"), "isError"),
+                ("/2/timestamp", json!("-"), "no timestamp"),
+                ("/1/stopReason", json!("error"), "stop reason"),
+                ("/1/content/0/arguments", json!("x"), "no object"),
+                ("/1/content/0/id", json!(""), "without an id"),
+                ("/0/role", json!("custom"), "does not hand on"),
+                ("/+2", json!({"role": "user", "content": "more", "timestamp": 4}), "user while calls"),
+            ],
+        );
     }
 
     #[test]
