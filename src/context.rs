@@ -61,8 +61,11 @@ pub fn build(
     for piece in branch::pieces(turn, history) {
         lines.push(entries::Line { text: piece.entry, seq: Some(piece.seq) });
     }
-    let said = entries::project(&lines).into_iter().map(|said| with_own(said, history)).collect();
-    let nodes = paired(said);
+    let mut said = entries::project(&lines);
+    if said.last().is_some_and(|said| said.role == Role::Assistant) {
+        said.extend(joined_last(turn));
+    }
+    let nodes = paired(said.into_iter().map(|said| with_own(said, history)).collect());
     let messages = match format.stored() {
         Format::Pi => flat(&nodes),
         Format::Anthropic => anthropic::render(&nodes),
@@ -74,6 +77,18 @@ pub fn build(
     let prompted = nodes.iter().any(|node| matches!(node, Node::System(_)));
     let unsaid = format.stored() == Format::Anthropic && prompted;
     Ok(Context { messages, notes: unsaid.then_some(NO_SYSTEM_MESSAGE).into_iter().collect() })
+}
+
+/// Inputs that joined the turn and have no place on the branch yet.
+///
+/// A model that was asked before they came does not know them. Behind a last word of the model they are what it is
+/// asked for now: without them there would be nothing to answer, which providers refuse.
+fn joined_last(turn: &Turn) -> impl Iterator<Item = Said> {
+    let waiting = turn.steered.iter().filter(|steered| turn.anchor_of(steered).is_none());
+    waiting.map(|steered| {
+        let pi = message::pi_user(&steered.input, steered.mark.at.micros().div_euclid(1_000));
+        Said { pi, role: Role::User, seq: Some(steered.mark.seq), own: None }
+    })
 }
 
 /// The format of the turn's last model message, else of its newest message, else Pi's.

@@ -19,6 +19,7 @@ mod append;
 mod call;
 mod cases;
 mod contention;
+mod context;
 mod deliver;
 mod docs;
 mod drawn;

@@ -372,7 +372,10 @@ fn an_answer_that_breaks_off_is_asked_for_again() {
         cut[1] = cut[1].clone().cut_once();
         let stage = Stage::new(stream, cut);
         let asked = stage.start("never").ok();
-        assert!(asked.stderr.contains("turnkeep: the event stream is broken") || asked.stderr.contains("curl: (18)"));
+        assert!(
+            asked.stderr.contains("turnkeep: the event stream is broken")
+                || asked.stderr.contains("curl: (18)")
+        );
         stage.finished(stream);
         assert_eq!(stage.server.asked().len(), answers().len() + 1, "one more than without");
     }

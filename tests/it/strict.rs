@@ -392,7 +392,7 @@ fn pi(messages: &[Value], meant: Use) -> Judged {
         if role != "toolResult" {
             calls.none_open(role)?;
         }
-        demand(message.get("timestamp").is_some_and(Value::is_u64), || "no timestamp".to_owned())?;
+        demand(message.get("timestamp").is_none_or(Value::is_u64), || "a timestamp that is none".to_owned())?;
         match role {
             "system" => demand(message.get("content").is_some_and(Value::is_string), || {
                 "a system message that is no text".to_owned()
@@ -617,7 +617,7 @@ mod tests {
                 ("/1", Value::Null, "no open call"),
                 ("/2/toolName", json!("write"), "another tool"),
                 ("/2/isError", json!("-"), "isError"),
-                ("/2/timestamp", json!("-"), "no timestamp"),
+                ("/2/timestamp", json!("now"), "a timestamp that is none"),
                 ("/1/stopReason", json!("error"), "stop reason"),
                 ("/1/content/0/arguments", json!("x"), "no object"),
                 ("/1/content/0/id", json!(""), "without an id"),
