@@ -24,7 +24,7 @@ bash "$HERE/install.sh" "$PI_LAB_DIR"
 OUT=${CHANNEL_OUT:-$(mktemp -d "${TMPDIR:-/tmp}/turnkeep-channel.XXXXXX")}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-JOBS=${CHANNEL_JOBS:-$(nproc)} KILLS=${CHANNEL_KILLS:-8} SEED=${CHANNEL_SEED:-1}
+JOBS=${CHANNEL_JOBS:-$(nproc)} KILLS=${CHANNEL_KILLS:-6} SEED=${CHANNEL_SEED:-1}
 EXTENSION=$ROOT/docs/examples/pi/turnkeep.ts
 for name in "${!CHANNEL_@}"; do unset "$name"; done
 # shellcheck source=tests/pi/lib.sh
@@ -572,8 +572,8 @@ scenario_model_fails() {
   answered m2 'Second.'
 }
 
-# Killed behind random numbers of records while four posts are worked off; each is posted again by a client that never
-# knows what became of it.
+# Killed behind random numbers of records. Before each kill there is one post more, and all earlier ones are posted again
+# by a client that never knows what became of them.
 scenario_random() {
   local id kill answers=() target
   RANDOM=$SEED
@@ -582,18 +582,19 @@ scenario_random() {
   for ((kill = 1; kill <= KILLS; kill++)); do
     target=$(($(length) + RANDOM % 14))
     start
-    for id in 1 2 3 4; do post "m$id" "question $id"; done
-    until_true "there are $target records" has_length_or_end $target
-    echo "kill $kill at record $(length): $(records .kind | tail -n 1), requests: $(requests), replies: $(wc -l <"$E/outside/outbox")"
+    for ((id = 1; id <= kill; id++)); do post "m$id" "question $id"; done
+    until_true "there are $target records" has_length_or_replies $target $kill
     killed
+    echo "kill $kill at record $(length): $(records .kind | tail -n 1), requests: $(requests), replies: $(wc -l <"$E/outside/outbox")"
   done
   start
-  for id in 1 2 3 4; do
+  for ((id = 1; id <= KILLS; id++)); do answered_all "m$id"; done
+  for ((id = 1; id <= KILLS; id++)); do
     answered "m$id" "Final $id."
     answers+=("Final $id.")
   done
-  same "replies" 4 "$(wc -l <"$E/outside/outbox")"
-  for id in 1 2 3 4; do
+  same "replies" "$KILLS" "$(wc -l <"$E/outside/outbox")"
+  for ((id = 1; id <= KILLS; id++)); do
     echo "who$id: $(effects "who$id") effects, told: $(told "c$id" | head -c 60)"
     case $(told "c$id") in
       "charged who$id: done") same "effects of who$id" 1 "$(effects "who$id")" ;;
@@ -604,7 +605,7 @@ scenario_random() {
   sound "${answers[@]}"
 }
 length() { wc -l 2>/dev/null <"$JOURNAL" || echo 0; }
-has_length_or_end() { [ "$(length)" -ge "$1" ] || [ "$(wc -l <"$E/outside/outbox")" = 4 ]; }
+has_length_or_replies() { [ "$(length)" -ge "$1" ] || [ "$(wc -l <"$E/outside/outbox")" -ge "$2" ]; }
 
 # ---- Planted bugs: the checks above must see them -----------------------------------------------------------------
 
@@ -627,6 +628,19 @@ scenario_planted_policy() {
     killed_after_effect
   }
   must_fail "FAILED: the model was not told that the outcome of c1 is unknown: charged ann: done" planted_policy
+  same "effects" 2 "$(effects ann)"
+}
+# A journal that acknowledges claims and keeps none: after the crash the call seems never to have started.
+scenario_planted_claim() {
+  planted_claim() {
+    open_channel "$(script "$(says 'One call.' "$(charge c1 ann)")" "$(holds text "$(says 'So')")" "$(says 'Final.')")"
+    # shellcheck disable=SC2016
+    printf '%s\n' '#!/bin/bash' 'for word; do [ "$word" != claim ] || { echo "{\"seq\":1}"; exit 0; }; done' 'exec "$REAL_TURNKEEP" "$@"' >"$E/lying.sh"
+    chmod +x "$E/lying.sh"
+    export TURNKEEP_BIN=$E/lying.sh
+    killed_after_effect
+  }
+  must_fail "Pi ended before: the model was asked again" planted_claim
   same "effects" 2 "$(effects ann)"
 }
 # A channel that says "not there" of what is there: two replies.
