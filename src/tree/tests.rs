@@ -256,22 +256,17 @@ fn json_that_is_no_entry_is_damage_and_takes_the_leaf_away() {
 #[test]
 fn entries_that_lack_something_are_damage() {
     let a = &plain()[0];
-    for (line, code, severity) in [
-        (r#"{"type":"message","id":"x","message":{"role":"user"}}"#, "tree-parent-missing", Severity::Damage),
-        (r#"{"type":"custom","id":"x","parentId":7}"#, "tree-parent-missing", Severity::Damage),
-        (r#"{"type":"custom","id":"x","parentId":""}"#, "tree-parent-missing", Severity::Damage),
-        (r#"{"type":"message","id":"x","parentId":"a"}"#, "tree-message-missing", Severity::Damage),
-        (
-            r#"{"type":"message","id":"x","parentId":"a","message":null}"#,
-            "tree-message-missing",
-            Severity::Damage,
-        ),
-        (r#"{"id":"x","parentId":"a"}"#, "tree-type-missing", Severity::Warning),
+    for (line, code) in [
+        (r#"{"type":"message","id":"x","message":{"role":"user"}}"#, "tree-parent-missing"),
+        (r#"{"type":"custom","id":"x","parentId":7}"#, "tree-parent-missing"),
+        (r#"{"type":"custom","id":"x","parentId":""}"#, "tree-parent-missing"),
+        (r#"{"type":"message","id":"x","parentId":"a"}"#, "tree-message-missing"),
+        (r#"{"type":"message","id":"x","parentId":"a","message":null}"#, "tree-message-missing"),
     ] {
         let tree = read(file(&[a, line]));
         assert_eq!(tree.leaf(), Leaf::Entry(1));
         let found = codes(&tree);
-        assert!(found.contains(&(code, severity, Some(3))), "{line}: {found:?}");
+        assert!(found.contains(&(code, Severity::Damage, Some(3))), "{line}: {found:?}");
         assert_eq!(refused(&tree, Some("x")), [(code, Some(3))]);
         assert_eq!(check_path(&tree, Some("a")), Ok(()));
     }
