@@ -90,10 +90,11 @@ done
 
 # The one that has to be caught.
 caught() {
-  mkdir -p "$out/seeds/planted" "$out/work/planted" "$out/found/planted"
-  printf '{"format":"turnkeep-policy/1","rules":[],"limits":{"attempts":5}}' >"$out/seeds/planted/one"
-  ! "$out/$triple/release/planted" -max_total_time=120 -artifact_prefix="$out/found/planted/" \
-    "$out/seeds/planted" >"$out/planted.log" 2>&1 && grep -q 'planted: found' "$out/planted.log"
+  local work=$out/work/planted
+  rm -rf "$work" && mkdir -p "$work" "$out/found/planted" || return
+  printf '{"format":"turnkeep-policy/1","rules":[],"limits":{"attempts":5}}' >"$work/one"
+  ! "$out/$triple/release/planted" -max_total_time=60 -artifact_prefix="$out/found/planted/" "$work" \
+    >"$out/planted.log" 2>&1 && grep -q 'planted: found' "$out/planted.log"
 }
 judge 'a planted mistake is found' caught
 finish
