@@ -26,6 +26,7 @@ mod drawn;
 mod fixtures;
 mod forge;
 mod format;
+mod guide;
 mod heads;
 mod io;
 mod killed;
