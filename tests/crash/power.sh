@@ -109,7 +109,7 @@ play() { # play MODE: the turns, until they end or power is cut; what was told i
 lost() {
   grep -o '"hash":"[0-9a-f]*"' "$state/told" | sort -u >"$state/hashes"
   [ -s "$state/hashes" ] || { echo 0; return; }
-  echo $(($(wc -l <"$state/hashes") - $(grep -osFf "$state/hashes" "$journal" | sort -u | wc -l)))
+  echo $(($(wc -l <"$state/hashes") - $(grep -aosFf "$state/hashes" "$journal" | sort -u | wc -l)))
 }
 
 # What is wrong with what power left, if anything; 0 if nothing.
@@ -120,7 +120,7 @@ judge() { # judge MODE
   # A tool speaks only behind its claim.
   while read -r word ref; do
     if grep -qx "$word" "$state/told"; then
-      grep -qs "\"kind\":\"claimed\".*\"ref\":\"$ref\"" "$journal" || { echo "the claim of $ref is lost"; return 1; }
+      grep -aqs "\"kind\":\"claimed\".*\"ref\":\"$ref\"" "$journal" || { echo "the claim of $ref is lost"; return 1; }
     fi
   done <<<$'seen 4.1\nlater 4.3\nhalf.of.it 4.4'
   if [ ! -e "$journal" ]; then
@@ -210,6 +210,109 @@ lies() { # lies FS COMMANDS WHAT LAST: power is cut behind command LAST
   umount "$mnt"
 }
 
+# A device that runs out of room under an ext4 that has room: a real write-back error, told by the first fdatasync
+# and by no second one.
+thin=$dir/thin
+used() { df -k --output=used "$thin" | tail -n 1; }
+# A loop device takes a short write of its file for a whole one, and so would lie; of one page there is no short write.
+thin_pages() {
+  local loop
+  loop=$(losetup -nO NAME -j "$thin/img")
+  limit=/sys/block/${loop##*/}/queue/max_sectors_kb
+  limit_was=$(cat "$limit") && echo 4 >"$limit"
+}
+thin_begin() {
+  mkdir -p "$thin"
+  mount -t tmpfs -o size=64m tmpfs "$thin" && truncate -s 64M "$thin/img" &&
+    mkfs.ext4 -q -F -b 4096 -J size=4 -E lazy_itable_init=0,lazy_journal_init=0 "$thin/img" &&
+    mount -o loop "$thin/img" "$mnt" && mkdir -m 700 "$WORK" && thin_pages || return 1
+  # Once around the file system's own journal, or that one would be what finds no room.
+  perl -MIO::Handle -e 'open(my $f, ">", "$ARGV[0]/pad") or die $!; for (1..600) { chmod 0600 + $_ % 2, $f; $f->sync or die $! }' \
+    "$mnt" || return 1
+  : >"$state/told"
+  ticket=$("$bin" admit s --turn t1 --text 'Do it' --owner-pid none) && sync -f "$mnt" || return 1
+  # Room for a few blocks and no more.
+  mount -o "remount,size=$(($(used) + 40))k" "$thin"
+}
+thin_room() { mount -o remount,size=64m "$thin"; }
+thin_whole() { echo "$limit_was" >"$limit"; }
+thin_again() {
+  thin_whole
+  umount "$mnt"
+  for _ in $(seq 100); do [ -n "$(losetup -j "$thin/img")" ] || break; sleep 0.01; done
+  mount -o loop "$thin/img" "$mnt"
+}
+thin_end() {
+  umount "$mnt"
+  umount "$thin"
+}
+# note [STRACE WORDS]: one record of some blocks; its receipt is kept elsewhere
+note() {
+  head -c 10000 /dev/zero | tr '\0' x |
+    strace -qq -o "$state/trace" -e trace=write,fdatasync,fsync,close,ftruncate "$@" "$bin" step --ticket "$ticket" note - \
+      >"$state/answer" 2>"$state/said"
+  local rc=$?
+  cat "$state/answer" >>"$state/told"
+  return $rc
+}
+# Every call on a descriptor whose sync failed, but to cut it and to close it.
+behind_the_error() {
+  awk '
+    / = -1 E(IO|NOSPC)/ && /^f(data)?sync\(/ { fd = $0; gsub(/^[a-z]*\(|\).*/, "", fd); bad[fd] = 1; next }
+    { fd = $0; gsub(/^[a-z0-9]*\(|[,)].*/, "", fd) }
+    /^close\(/ { delete bad[fd]; next }
+    (fd in bad) && /^(f(data)?sync|write)\(/' "$state/trace"
+}
+
+writeback() {
+  local rc=0 n what=thin
+  thin_begin || { fail "$what: no image"; return; }
+  for n in $(seq 200); do
+    note || { rc=$?; break; }
+  done
+  if [ $rc = 9 ] && grep -qE 'Input/output error|No space left' "$state/said" && [ ! -s "$state/answer" ]; then
+    pass
+  else
+    fail "$what: note $n exits $rc and says $(cat "$state/answer" "$state/said")"
+  fi
+  if grep -qE 'fdatasync.* = -1 (EIO|ENOSPC)' "$state/trace"; then pass; else fail "$what: no sync failed: $(tail -n 5 "$state/trace")"; fi
+  if [ -z "$(behind_the_error)" ]; then pass; else fail "$what: used behind its error: $(behind_the_error)"; fi
+  echo "$what: the device is full at note $n: $(head -n 1 "$state/said")"
+  # No room still: nothing is acknowledged that does not stand.
+  note
+  rc=$?
+  if [ $rc = 0 ] || { [ $rc = 9 ] && [ ! -s "$state/answer" ]; }; then pass; else fail "$what: then exit $rc: $(cat "$state/said")"; fi
+  thin_room
+  if note; then pass; else fail "$what: with room again, exit $?: $(cat "$state/said")"; fi
+  thin_again || fail "$what: not mounted again"
+  if [ "$(lost)" = 0 ]; then pass; else fail "$what: $(lost) of $(wc -l <"$state/told") acknowledged records are lost"; fi
+  "$bin" verify s >"$state/verify" 2>&1
+  rc=$?
+  case $rc in 0 | 13) pass ;; *) fail "$what: verify exits $rc: $(cat "$state/verify")" ;; esac
+  thin_end
+}
+
+# A command to which the error is not told loses what it acknowledges; this must be found.
+writeback_untold() {
+  local n
+  thin_begin || { fail "thin: no image"; return; }
+  for n in $(seq 40); do
+    note -e inject=fdatasync,fsync:retval=0 || break
+  done
+  sync -f "$mnt" 2>/dev/null
+  thin_room
+  thin_again
+  if [ -s "$state/told" ] && [ -e "$journal" ] && { [ "$(lost)" != 0 ] || ! "$bin" verify s >/dev/null 2>&1; }; then
+    pass
+    echo "thin: an error that is not told is found: $(lost) of $(wc -l <"$state/told") acknowledged records are lost"
+  else
+    fail "thin: an error that is not told was not found"
+  fi
+  thin_end
+}
+
+writeback
+writeback_untold
 for fs in ext4 xfs; do
   make $fs || { fail "$fs: no image"; continue; }
   every=1

@@ -24,13 +24,32 @@ pub struct Name {
 /// One operation on the watched folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    Create { name: Name, ino: Ino },
-    Mkdir { name: Name, ino: Ino },
-    Write { ino: Ino, at: usize, bytes: Vec<u8> },
+    Create {
+        name: Name,
+        ino: Ino,
+    },
+    Mkdir {
+        name: Name,
+        ino: Ino,
+    },
+    Write {
+        ino: Ino,
+        at: usize,
+        bytes: Vec<u8>,
+    },
     /// Cut or extended to a length.
-    Length { ino: Ino, len: usize },
-    Rename { from: Name, to: Name, ino: Ino },
-    Unlink { name: Name },
+    Length {
+        ino: Ino,
+        len: usize,
+    },
+    Rename {
+        from: Name,
+        to: Name,
+        ino: Ino,
+    },
+    Unlink {
+        name: Name,
+    },
     /// A file's content and length are durable.
     Sync(Ino),
     /// A folder's names are durable.
@@ -134,9 +153,31 @@ impl Disk {
 
 /// Calls that change nothing we look at, whatever they touch.
 const HARMLESS: &[&str] = &[
-    "access", "faccessat", "faccessat2", "fadvise64", "fchmod", "fchmodat", "chmod", "flock", "fstat", "fstatfs",
-    "getcwd", "getdents64", "lstat", "newfstatat", "poll", "ppoll", "pread64", "pselect6", "readlink", "readlinkat",
-    "select", "stat", "statfs", "statx", "umask",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "fadvise64",
+    "fchmod",
+    "fchmodat",
+    "chmod",
+    "flock",
+    "fstat",
+    "fstatfs",
+    "getcwd",
+    "getdents64",
+    "lstat",
+    "newfstatat",
+    "poll",
+    "ppoll",
+    "pread64",
+    "pselect6",
+    "readlink",
+    "readlinkat",
+    "select",
+    "stat",
+    "statfs",
+    "statx",
+    "umask",
 ];
 /// Calls that touch no file whatever words they take.
 const ELSEWHERE: &[&str] = &["getrandom", "prctl", "recvfrom", "sendto", "uname", "pipe", "pipe2"];
@@ -347,8 +388,7 @@ impl Model {
         let at = |word: usize| -> Result<PathBuf, String> {
             Ok(self.path(pid, Some(arg(call, word)?), &strace::string(arg(call, word + 1)?)?))
         };
-        let plain =
-            |word: usize| Ok::<_, String>(self.path(pid, None, &strace::string(arg(call, word)?)?));
+        let plain = |word: usize| Ok::<_, String>(self.path(pid, None, &strace::string(arg(call, word)?)?));
         match call.name.as_str() {
             "lseek" => {
                 self.description(pid, call)?.borrow_mut().at = size(ret)?;
@@ -366,7 +406,8 @@ impl Model {
             "write" => self.write(line, call, strace::bytes(arg(call, 1)?)?, ret, None),
             "writev" => {
                 let all = arg(call, 1)?.split('"').skip(1).step_by(2);
-                let bytes = all.map(|piece| strace::bytes(&format!("\"{piece}\""))).collect::<Result<Vec<_>, _>>()?;
+                let bytes =
+                    all.map(|piece| strace::bytes(&format!("\"{piece}\""))).collect::<Result<Vec<_>, _>>()?;
                 self.write(line, call, bytes.concat(), ret, None)
             }
             "pwrite64" => {
@@ -420,7 +461,8 @@ impl Model {
         if !path.starts_with(&self.watched) {
             return Ok(());
         }
-        if let Some(flag) = ["O_SYNC", "O_DSYNC", "O_TMPFILE", "O_DIRECT"].into_iter().find(|flag| has(flag)) {
+        if let Some(flag) = ["O_SYNC", "O_DSYNC", "O_TMPFILE", "O_DIRECT"].into_iter().find(|flag| has(flag))
+        {
             return Err(format!("{flag} is not modelled"));
         }
         let ino = match self.find(&path) {
@@ -436,15 +478,20 @@ impl Model {
             self.did(line, Op::Length { ino, len: 0 });
         }
         let description = Description { ino, append: has("O_APPEND"), at: 0 };
-        let descriptor = Descriptor {
-            description: Rc::new(RefCell::new(description)),
-            close_on_exec: has("O_CLOEXEC"),
-        };
+        let descriptor =
+            Descriptor { description: Rc::new(RefCell::new(description)), close_on_exec: has("O_CLOEXEC") };
         self.table(pid).borrow_mut().insert(fd, descriptor);
         Ok(())
     }
 
-    fn write(&mut self, line: &Line, call: &Call, mut bytes: Vec<u8>, ret: i64, offset: Option<usize>) -> Done {
+    fn write(
+        &mut self,
+        line: &Line,
+        call: &Call,
+        mut bytes: Vec<u8>,
+        ret: i64,
+        offset: Option<usize>,
+    ) -> Done {
         bytes.truncate(size(ret)?);
         let description = self.description(line.pid, call)?;
         let ino = description.borrow().ino;
@@ -543,7 +590,8 @@ impl Model {
     fn acked_hash(&mut self, line: &Line, hash: &str) -> Done {
         let journal = String::from_utf8_lossy(self.journal_bytes()).into_owned();
         let end = format!("\"hash\":\"{hash}\"}}\n");
-        let at = journal.find(&end).ok_or_else(|| format!("a receipt of a record that is not there: {hash}"))?;
+        let at =
+            journal.find(&end).ok_or_else(|| format!("a receipt of a record that is not there: {hash}"))?;
         self.acked(line, "a receipt", at + end.len());
         Ok(())
     }
@@ -588,7 +636,8 @@ impl Model {
             strace::paths(word.split('"').next().unwrap_or_default())
         });
         let by_descriptor = descriptors.map(PathBuf::from).find(|path| inside(path));
-        let takes_bytes = ["read", "write", "writev", "readv", "pwrite64", "execve"].contains(&call.name.as_str());
+        let takes_bytes =
+            ["read", "write", "writev", "readv", "pwrite64", "execve"].contains(&call.name.as_str());
         let mut texts = call.args.iter().filter(|_| !takes_bytes).flat_map(|word| strace::strings(word));
         let by_path = || texts.find_map(|text| Some(self.path(pid, None, &text)).filter(|path| inside(path)));
         by_descriptor.or_else(by_path).map(|path| path.display().to_string())
@@ -596,7 +645,8 @@ impl Model {
 
     /// An absolute path without dots, from the folder of a descriptor or the working folder.
     fn path(&self, pid: u32, folder: Option<&str>, text: &str) -> PathBuf {
-        let folder = folder.filter(|word| !word.starts_with("AT_FDCWD")).and_then(|word| strace::descriptor(word).1);
+        let folder =
+            folder.filter(|word| !word.starts_with("AT_FDCWD")).and_then(|word| strace::descriptor(word).1);
         let from = folder.map_or_else(|| self.process(pid).cwd.borrow().clone(), PathBuf::from);
         let mut path = PathBuf::new();
         for part in from.join(text).components() {
@@ -635,10 +685,14 @@ impl Model {
         let path = path.ok_or("a descriptor without a path")?;
         let table = self.process(pid).descriptors.borrow();
         let descriptor = table.get(&number(call, 0)?);
-        let description =
-            descriptor.ok_or_else(|| format!("{} of {path}: nobody opened it", call.name))?.description.clone();
+        let description = descriptor
+            .ok_or_else(|| format!("{} of {path}: nobody opened it", call.name))?
+            .description
+            .clone();
         match self.find(Path::new(&path)) {
-            Some(ino) if ino != description.borrow().ino => Err(format!("{} of {path}: another file", call.name)),
+            Some(ino) if ino != description.borrow().ino => {
+                Err(format!("{} of {path}: another file", call.name))
+            }
             _ => Ok(description),
         }
     }

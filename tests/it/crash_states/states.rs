@@ -75,7 +75,8 @@ pub fn of(events: &[Event], depth: Depth) -> Vec<State> {
                 if seen.insert(key) {
                     let disk = disk(past, fates);
                     let label = label(events, crash, fates);
-                    let agent_lost = fates.iter().any(|(at, fate)| events[*at].foreign && *fate != Fate::Kept);
+                    let agent_lost =
+                        fates.iter().any(|(at, fate)| events[*at].foreign && *fate != Fate::Kept);
                     states.push(State { label, disk, acked, quiet, agent_lost, key });
                 }
             };
@@ -84,7 +85,8 @@ pub fn of(events: &[Event], depth: Depth) -> Vec<State> {
             for at in kept.into_iter().filter(|_| tears) {
                 let What::Did(Op::Write { bytes, .. }) = &events[at].what else { continue };
                 let len = bytes.len();
-                let torn: HashSet<usize> = [1, len / 2, len - 1].into_iter().filter(|n| (1..len).contains(n)).collect();
+                let torn: HashSet<usize> =
+                    [1, len / 2, len - 1].into_iter().filter(|n| (1..len).contains(n)).collect();
                 let mut torn: Vec<usize> = torn.into_iter().collect();
                 torn.sort_unstable();
                 for fate in torn.into_iter().map(Fate::Torn).chain([Fate::Zeros]) {
@@ -105,7 +107,8 @@ fn is_change(event: &Event) -> bool {
 /// By which event each operation is durable; the number of events where by none.
 pub fn durable_at(events: &[Event]) -> Vec<usize> {
     let synced = |from: usize, wanted: Op| {
-        let found = events[from..].iter().position(|event| matches!(&event.what, What::Did(op) if *op == wanted));
+        let found =
+            events[from..].iter().position(|event| matches!(&event.what, What::Did(op) if *op == wanted));
         found.map_or(events.len(), |behind| from + behind)
     };
     let durable = |(at, event): (usize, &Event)| match &event.what {
@@ -207,6 +210,10 @@ fn label(events: &[Event], crash: usize, fates: &HashMap<usize, Fate>) -> String
     let before = crash.checked_sub(1).map_or("nothing yet", |at| &events[at].label);
     let mut lost: Vec<_> = fates.iter().filter(|(_, fate)| **fate != Fate::Kept).collect();
     lost.sort_by_key(|(at, _)| **at);
-    let lost: Vec<String> = lost.iter().map(|(at, fate)| format!("{fate:?}: {}", events[**at].label)).collect();
-    format!("crash behind [{before}]; {}", if lost.is_empty() { "nothing lost".to_owned() } else { lost.join("; ") })
+    let lost: Vec<String> =
+        lost.iter().map(|(at, fate)| format!("{fate:?}: {}", events[**at].label)).collect();
+    format!(
+        "crash behind [{before}]; {}",
+        if lost.is_empty() { "nothing lost".to_owned() } else { lost.join("; ") }
+    )
 }

@@ -50,7 +50,8 @@ pub fn read(log: &str) -> Result<Vec<Line>, String> {
             if exit.starts_with("superseded") {
                 return Err(failed("a thread that becomes another program is not modelled"));
             }
-            let code = exit.strip_prefix("exited with ").and_then(|code| code.split(' ').next()?.parse().ok());
+            let code =
+                exit.strip_prefix("exited with ").and_then(|code| code.split(' ').next()?.parse().ok());
             if let Some(unfinished) = open.remove(&pid) {
                 say(Seen::Ended(call(&format!("{unfinished} = ?")).map_err(|why| failed(&why))?));
             }
