@@ -264,10 +264,9 @@ impl Model {
             Seen::Ended(call) => self.ended(line, call),
             Seen::Gone(code) => {
                 let process = self.processes.remove(&line.pid);
-                if let Some(process) = process.filter(|process| !process.thread && *code == Some(0)) {
-                    if process.writes() {
-                        self.acked_all(line, "exit 0");
-                    }
+                let ended = process.filter(|process| !process.thread && *code == Some(0));
+                if ended.is_some_and(|process| process.writes()) {
+                    self.acked_all(line, "exit 0");
                 }
                 Ok(())
             }
