@@ -1,7 +1,8 @@
 //! A log of whole turns (`tests/crash/turn.sh` under strace), turned into every state in which a crash may leave the
 //! disk; and the same log with syncs or their order taken away, which must be found.
 //!
-//! Where strace cannot be used the tests say so and pass. `TURNKEEP_SLOW=1` judges every state instead of some.
+//! Where strace cannot be used the tests say so and pass. `TURNKEEP_SLOW=1` judges every state instead of some;
+//! with a release build in `TURNKEEP_BIN` there are more of them.
 
 mod judge;
 mod model;
@@ -54,8 +55,10 @@ fn slow() -> bool {
     std::env::var_os("TURNKEEP_SLOW").is_some()
 }
 
+/// A debug build is too slow for the full depth.
 fn depth() -> Depth {
-    if slow() { Depth::Full } else { Depth::Some }
+    let release = std::env::var_os("TURNKEEP_BIN").is_some();
+    if slow() && release { Depth::Full } else { Depth::Some }
 }
 
 /// Judges the states of whole turns.

@@ -18,14 +18,12 @@ pub struct Judge {
     whole: Vec<u8>,
     /// Whether turnkeep itself writes each step onto the session tree.
     appends: bool,
-    /// Who takes the turn over.
-    owner: Owner,
 }
 
 impl Judge {
     pub fn new(sandbox: Sandbox, work: PathBuf, appends: bool) -> Self {
         let whole = std::fs::read(work.join(JOURNAL)).unwrap();
-        Self { sandbox, work, whole, appends, owner: Owner::start() }
+        Self { sandbox, work, whole, appends }
     }
 
     /// The log of the history.
@@ -68,7 +66,8 @@ impl Judge {
         };
         self.answers(&["verify", "s", "--with-tree"], found)?;
 
-        let pid = self.owner.pid().to_string();
+        let owner = Owner::start();
+        let pid = owner.pid().to_string();
         let words = ["recover", "s", "--owner-pid", &pid, "--json"];
         let first = self.answers(&words, &[0, 10, 14])?;
         self.nothing_removed(state, before)?;

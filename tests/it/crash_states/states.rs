@@ -5,7 +5,7 @@
 //! as zeros, one at a time. What bounds the number: the newest [`WINDOW`] operations that a later sync covers are taken
 //! in all combinations; the rest (mostly of spools, which nobody ever syncs) with all kept and with all lost; and a write
 //! is torn with all else kept and with all else lost. With [`Depth::Full`] each of the rest is also alone lost and alone
-//! kept, and writes are torn in every combination.
+//! kept, and a write is torn where one other operation is lost.
 
 use super::model::{Disk, Event, Ino, Name, Op, ROOT, What};
 use std::collections::{HashMap, HashSet};
@@ -81,7 +81,8 @@ pub fn of(events: &[Event], depth: Depth) -> Vec<State> {
                 }
             };
             add(&fates);
-            let tears = depth == Depth::Full || kept.len() == pending.len() || kept.len() == 1;
+            let lost = pending.len() - kept.len();
+            let tears = lost == 0 || kept.len() == 1 || (depth == Depth::Full && lost == 1);
             for at in kept.into_iter().filter(|_| tears) {
                 let What::Did(Op::Write { bytes, .. }) = &events[at].what else { continue };
                 let len = bytes.len();
