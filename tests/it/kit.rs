@@ -241,6 +241,13 @@ impl Run {
         self
     }
 
+    /// As the leader of a process group of its own, which can be killed as a whole.
+    pub fn in_a_group(mut self) -> Self {
+        use std::os::unix::process::CommandExt as _;
+        self.command.process_group(0);
+        self
+    }
+
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self
