@@ -19,6 +19,7 @@ mod append;
 mod call;
 mod cases;
 mod contention;
+mod crash_states;
 mod context;
 mod deliver;
 mod docs;
