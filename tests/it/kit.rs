@@ -27,6 +27,12 @@ impl Sandbox {
         Self { dir: tempfile::Builder::new().prefix("tk-it-").tempdir().unwrap() }
     }
 
+    /// The same in memory, where that can be had: for loops of many runs, of which none asks for a real disk.
+    pub fn in_memory() -> Self {
+        let made = tempfile::Builder::new().prefix("tk-it-").tempdir_in("/dev/shm");
+        made.map_or_else(|_| Self::new(), |dir| Self { dir })
+    }
+
     /// The folder itself: HOME and the working folder of every command.
     pub fn dir(&self) -> &Path {
         self.dir.path()
