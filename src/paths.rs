@@ -5,6 +5,7 @@
 //! durable, name included, before anything is put into it.
 
 use crate::json::sha256_hex;
+use crate::record::Hash;
 use crate::storage::{ItemKind, Storage};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -237,9 +238,8 @@ pub fn session_id(name: &str) -> Option<String> {
 }
 
 /// The name under which bytes cut from a journal at `offset` are kept; `name` is the journal's without ending.
-pub fn quarantine_name(name: &str, offset: u64, bytes: &[u8]) -> String {
-    let digest = sha256_hex(bytes);
-    format!("{name}.{offset}.{}", digest.get(..16).unwrap_or(&digest))
+pub fn quarantine_name(name: &str, offset: u64, sha256: &Hash) -> String {
+    format!("{name}.{offset}.{}", sha256.as_str().get(..16).unwrap_or(sha256.as_str()))
 }
 
 /// Refuses a link at the end of `path`; what is missing is no link.
@@ -456,7 +456,10 @@ mod tests {
         assert_eq!(root.spool_dir(), Path::new("/r/spool"));
         assert_eq!(root.policy_file(), Path::new("/r/policy.json"));
         // sha256 of "abc"
-        assert_eq!(quarantine_name("a%2Fb", 4182, b"abc"), "a%2Fb.4182.ba7816bf8f01cfea");
+        assert_eq!(
+            quarantine_name("a%2Fb", 4182, &crate::chain::digest(b"abc")),
+            "a%2Fb.4182.ba7816bf8f01cfea"
+        );
     }
 
     fn changes(storage: &MemoryStorage, from: usize) -> Vec<(OpKind, String)> {

@@ -265,7 +265,16 @@ impl Kit {
         }
     }
 
+    /// The decisions of a recovery; open calls that are not named are on hold.
     pub(crate) fn recovered(&self, decisions: &[(CallRef, Decision)]) -> Recovered {
+        let named = |call: &Call| decisions.iter().any(|(r#ref, _)| *r#ref == call.r#ref);
+        let open = self.session().turn(&self.turn).into_iter().flat_map(Turn::open_calls);
+        let held = open.filter(|call| !named(call)).map(|call| (call.r#ref, Decision::Hold));
+        let all: Vec<(CallRef, Decision)> = decisions.iter().copied().chain(held).collect();
+        self.recovered_only(&all)
+    }
+
+    pub(crate) fn recovered_only(&self, decisions: &[(CallRef, Decision)]) -> Recovered {
         let decisions = decisions.iter().map(|(r#ref, decision)| Decided {
             r#ref: *r#ref,
             decision: *decision,

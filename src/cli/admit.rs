@@ -342,6 +342,11 @@ struct AdmissionTree {
     exists: bool,
 }
 
+/// The id in a header line.
+fn header_id(header: &Raw) -> Option<String> {
+    header.view().object()?.string("id")
+}
+
 impl AdmissionTree {
     fn read(context: &Context, path: &Path, args: &AdmitArgs) -> Result<Self, Failure> {
         let path = std::path::absolute(path)
@@ -379,6 +384,12 @@ impl AdmissionTree {
             }
             tree::check_path(&tree, admitted.leaf.as_deref())?;
             admitted.header_id = tree.header.as_ref().and_then(|header| header.id.clone());
+            let given = header.as_ref().and_then(header_id);
+            if given.is_some() && given != admitted.header_id {
+                let text = format!("{spelled} is there, and its header is not the one of --tree-header");
+                return Err(Failure::conflict("other_header", text)
+                    .hint("leave --tree-header out, or name the session file that has it"));
+            }
             if tree.needs_newline() {
                 context.out.note(&format!(
                     "the last line of {spelled} has no newline; one is written before anything is appended"
@@ -389,8 +400,7 @@ impl AdmissionTree {
         if let Some(leaf) = args.leaf.as_deref().filter(|leaf| *leaf != "root") {
             return Err(no_leaf(leaf, "the session file does not exist yet"));
         }
-        admitted.header_id =
-            header.as_ref().and_then(|header| header.view().object()).and_then(|header| header.string("id"));
+        admitted.header_id = header.as_ref().and_then(header_id);
         Ok(Self { admitted, header, exists })
     }
 

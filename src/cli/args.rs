@@ -489,6 +489,9 @@ pub struct RecoverArgs {
     pub tree_file: Option<PathBuf>,
     #[command(flatten)]
     pub owner: OwnerArgs,
+    /// Started by `recover --all`, which tells itself that a turn is busy or was finished meanwhile
+    #[arg(long, hide = true, conflicts_with = "all")]
+    pub one_of_all: bool,
     /// The driver: this process becomes it
     #[arg(last = true, value_name = "CMD")]
     pub cmd: Vec<OsString>,

@@ -34,7 +34,8 @@ pub struct Context {
     pub out: Output,
     clock: StoppableClock,
     wait: Duration,
-    line_bytes_max: u64,
+    /// How long a line of a journal may be.
+    pub line_bytes_max: u64,
     here: Result<Here, OwnerError>,
     signals: Signals,
 }

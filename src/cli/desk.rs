@@ -160,12 +160,19 @@ pub fn status_of(
     let look = |owner: &Owner| -> Sighting { context.look(owner) };
     let now = Now { at: at.clone(), policy: &context.policy, look: &look };
     let (branch, note) = match turn {
-        Some(turn) => branch_state(context, session, turn, history),
+        Some(turn) => branch_state(context, session, turn, history, &now),
         None => (BranchState::UpToDate, None),
     };
     let mut status = status::of(session, turn, history, &now, branch, asker);
     status.notes.extend(note);
     status
+}
+
+/// What keeps a recovery from writing to the session file of a turn that is not closed.
+fn damaged_tree(session: &Session, turn: &Turn, tree: &Tree) -> Option<String> {
+    let needed = !turn.is_closed() && recovery::owns_tree(session, turn);
+    let refusal = needed.then(|| recovery::check_tree(turn, tree).err()).flatten()?;
+    Some(format!("the session file cannot be written to: {refusal}"))
 }
 
 /// How the session tree of a turn stands to the journal.
@@ -174,6 +181,7 @@ pub fn branch_state(
     session: &Session,
     turn: &Turn,
     history: &History,
+    now: &Now<'_>,
 ) -> (BranchState, Option<String>) {
     let Some(path) = tree_path(turn, None) else { return (BranchState::UpToDate, None) };
     let tree = match treefile::read(&context.storage, &path) {
@@ -182,7 +190,11 @@ pub fn branch_state(
         Err(error) => return (BranchState::Behind, Some(super::error::chain(&error))),
     };
     match recovery::branch_behind(session, turn, history, &tree) {
-        Ok(false) => (BranchState::UpToDate, None),
+        Ok(false) if recovery::is_ahead(session, turn, history, &tree, now) => {
+            let note = "the session file holds entries of the dead agent that the journal lacks";
+            (BranchState::Ahead, Some(note.to_owned()))
+        }
+        Ok(false) => (BranchState::UpToDate, damaged_tree(session, turn, &tree)),
         Ok(true) => (BranchState::Behind, Some("the session file is behind the journal".to_owned())),
         Err(trouble) => (BranchState::UpToDate, Some(trouble.to_string())),
     }

@@ -392,7 +392,7 @@ impl From<Refusal> for Failure {
                 "look at both branches with `inspect --draw-tree`; `--force --why TEXT` branches all the same",
             ),
             Refusal::Unjournaled { .. } => Self::conflict("unjournaled_result", &error)
-                .hint("a tool ran without a claim; `--force --why TEXT` leaves that result out"),
+                .hint("a tool may have run without a claim; `--force --why TEXT` leaves that result out"),
             Refusal::NotParked(_) => Self::conflict("not_parked", &error),
             Refusal::Draft(error) => error.into(),
         }

@@ -14,7 +14,8 @@ use std::io::{self, IsTerminal, Write};
 pub struct Output {
     /// Whether stdout carries JSON.
     pub json: bool,
-    quiet: bool,
+    /// Whether notes are left out.
+    pub quiet: bool,
     /// Whether stdout is a terminal that shows colour.
     pub color: bool,
 }
@@ -107,9 +108,14 @@ impl Output {
             complain(&format!("\nhint: {}", escaped(hint)));
         }
         if self.json {
-            // A closed pipe or a full device cannot be told about any better than by the exit code.
-            let _told = self.line(error_document(failure).get());
+            self.failure_document(failure);
         }
+    }
+
+    /// Tells scripts what went wrong; a closed pipe or a full device cannot be told about any better than by the
+    /// exit code.
+    pub fn failure_document(&self, failure: &Failure) {
+        let _told = self.line(error_document(failure).get());
     }
 }
 

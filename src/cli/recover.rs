@@ -110,7 +110,10 @@ pub fn run(context: &Context, args: RecoverArgs) -> Result<Exit, Failure> {
     if args.all {
         return all::run(context, &args);
     }
-    recover(context, &Recovery::asked(context, &args)?)
+    match recover(context, &Recovery::asked(context, &args)?) {
+        Err(failure) if args.one_of_all && failure.exit == Exit::Busy => Ok(failure.exit),
+        ended => ended,
+    }
 }
 
 /// Recovers one turn.
@@ -424,6 +427,14 @@ impl Run<'_, '_> {
     fn wait(&self, id: &TurnId, plan: &Plan) -> Result<Exit, Failure> {
         let document = self.document(id, plan, plan.asker);
         self.context.out.note(&format!("waiting: next is {} ({})", document.next.r#do, document.next.why));
+        if let Some(turn) = plan.draft.session.turn(id) {
+            let context = self.context;
+            let look = |owner: &Owner| -> Sighting { context.look(owner) };
+            let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+            for line in super::advice::elsewhere(turn, &now) {
+                context.out.note(&line);
+            }
+        }
         if let Some(command) = super::advice::command(&self.recovery.session, id, &document.next) {
             self.context.out.note(&format!("type: {command}"));
         }

@@ -105,7 +105,7 @@ fn targets(
         }
     }
     for word in &args.targets {
-        target(context, word, &mut found)?;
+        target(context, word, demanded, &mut found)?;
     }
     for path in demanded.keys() {
         let kind = match context.storage.inspect(path) {
@@ -127,7 +127,12 @@ fn targets(
 }
 
 /// A session of the root, else an existing path; `./` forces a path.
-fn target(context: &Context, word: &str, found: &mut Vec<Target>) -> Result<(), Failure> {
+fn target(
+    context: &Context,
+    word: &str,
+    demanded: &BTreeMap<PathBuf, Vec<Head>>,
+    found: &mut Vec<Target>,
+) -> Result<(), Failure> {
     let forced = word.starts_with("./") || word.starts_with("../");
     if !forced
         && let Ok(path) = context.root.journal(word)
@@ -137,6 +142,8 @@ fn target(context: &Context, word: &str, found: &mut Vec<Target>) -> Result<(), 
         return Ok(());
     }
     let path = Path::new(word);
+    let of_root = context.root.journal(word).ok().filter(|_| !forced).map(|path| key(&path));
+    let known = demanded.keys().any(|known| *known == key(path) || Some(known) == of_root.as_ref());
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => {
             let mut files = Vec::new();
@@ -149,6 +156,8 @@ fn target(context: &Context, word: &str, found: &mut Vec<Target>) -> Result<(), 
             found.push(file(context, path));
             Ok(())
         }
+        // The heads file knows it, and that is where it is told to be gone.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && known => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let root = context.root.path().display();
             let message = format!("there is neither a session {word:?} in {root} nor a file of that name");

@@ -384,7 +384,8 @@ impl<'s> Journal<'s> {
         };
         let bytes = storage::read_exact_range(self.locked.file(), offset, offset + bytes)
             .map_err(|source| cannot("read", &self.path, source))?;
-        let name = paths::quarantine_name(&paths::session_name(&self.id)?, offset, &bytes);
+        let name =
+            paths::quarantine_name(&paths::session_name(&self.id)?, offset, &crate::chain::digest(&bytes));
         Ok(Some(Repair { offset, bytes, saved_as: self.setting.root.quarantine_dir().join(name) }))
     }
 

@@ -5,16 +5,18 @@
 //! Carrying it out is the shell's: records up to the branch, the branch, and last of all `recovered`.
 
 mod adopt;
+mod file;
 
 pub use adopt::{Adoption, adopt, entry_record, intents, meaning_of};
+pub use file::{branch_behind, check_tree, header_for, is_ahead, needs_header, owns_tree};
 
 use crate::branch::{self, Extent};
 use crate::draft::{Draft, DraftError};
 use crate::explain;
 use crate::json::Raw;
 use crate::record::{
-    ApprovalDecision, Attempt, Branch, Cause, Decided, Decision, Kind, NotRunWhy, Owner, Parked, Recovered,
-    Replay, TreeMode, TurnId, Unparked,
+    ApprovalDecision, Attempt, Branch, Cause, Decided, Decision, NotRunWhy, Owner, Parked, Recovered, Replay,
+    TreeMode, TurnId, Unparked,
 };
 use crate::tree::{self, Tree};
 use crate::turn::decide::{self, Holder, Now, Ruling, Sighting};
@@ -214,7 +216,7 @@ impl Planner<'_> {
         }
         let at_it =
             matches!(beginning, Beginning::SameOwner) && turn.open_calls().any(|call| own_claim(&turn, call));
-        if !unfinished && !at_it && self.would_wait(&adoption)? {
+        if !unfinished && !at_it && file::waits_with(&self.plan.draft, &turn, &adoption, &self.around.now)? {
             return self.wait(None);
         }
         if parks {
@@ -323,19 +325,6 @@ impl Planner<'_> {
 
     fn settled_and_whole(&self, tree: &Tree) -> bool {
         self.turn().settled.is_some() && branch::lacks_nothing(self.turn(), &self.plan.draft.history, tree)
-    }
-
-    /// Waiting is judged with the entries counted that would be journaled.
-    fn would_wait(&self, adoption: &Adoption) -> Result<bool, Refusal> {
-        if adoption.entries.is_empty() || self.turn().settled.is_some() {
-            return Ok(next::waits(self.turn(), &self.around.now));
-        }
-        let mut trial = adopt::trial_of(&self.plan.draft, self.turn())?;
-        for entry in &adoption.entries {
-            adopt::journal(&mut trial, &self.id, entry, self.around.now.policy)?;
-        }
-        let turn = trial.session.turn(&self.id);
-        Ok(turn.is_some_and(|turn| next::waits(turn, &self.around.now)))
     }
 
     fn wait(&mut self, note: Option<String>) -> Result<(), Refusal> {
@@ -548,70 +537,6 @@ impl Planner<'_> {
         self.plan.header = header;
         Ok(())
     }
-}
-
-/// Whether the tree of a turn is still its own: no later turn was admitted on it.
-pub fn owns_tree(session: &Session, turn: &Turn) -> bool {
-    session.turn(&turn.id).is_some_and(|turn| turn.tree.is_some() && !turn.tree_passed_on)
-}
-
-/// What must hold before the branch of a turn is written.
-pub fn check_tree(turn: &Turn, tree: &Tree) -> Result<(), Refusal> {
-    let Some(admitted) = &turn.tree else { return Ok(()) };
-    if !needs_header(tree) {
-        return Ok(tree::check_path(tree, admitted.leaf.as_deref())?);
-    }
-    if admitted.bytes > 0 {
-        let (path, committed) = (admitted.path.clone(), turn.facts.len());
-        return Err(Refusal::TreeMissing { path, committed });
-    }
-    Ok(())
-}
-
-/// Whether a session file is still to be begun: it is not there, it is empty, or its first write was cut off.
-pub fn needs_header(tree: &Tree) -> bool {
-    let torn = matches!(tree.tail, tree::Tail::Torn { .. } | tree::Tail::Nul { .. });
-    let only = tree.entries.is_empty() && tree.header.is_none() && tree.others.len() == 1;
-    tree.tail == tree::Tail::Empty || (torn && only && !tree.bom)
-}
-
-/// Whether the session tree is behind the journal, so that `recover` comes next.
-pub fn branch_behind(
-    session: &Session,
-    turn: &Turn,
-    history: &crate::draft::History,
-    tree: &Tree,
-) -> Result<bool, branch::Trouble> {
-    let Some(admitted) = turn.tree.as_ref().filter(|_| owns_tree(session, turn)) else { return Ok(false) };
-    if admitted.mode == TreeMode::Branch && branch::last_branch(turn).is_none() {
-        return Ok(turn.settled.is_some() && !branch::lacks_nothing(turn, history, tree));
-    }
-    if turn.settled.is_some() && branch::lacks_nothing(turn, history, tree) {
-        return Ok(false);
-    }
-    let plan = branch::plan(&session.id, turn, history, tree, branch::extent_of(admitted.mode))?;
-    let foreign = turn.settled.is_none() && !branch::last_line_continues(&plan, tree);
-    Ok(!plan.write.is_empty() || foreign)
-}
-
-/// The header of a session file that has to be made: the agent's own where it is known.
-pub fn header_for(turn: &Turn, history: &crate::draft::History) -> Raw {
-    let own = turn.facts.iter().find_map(|fact| match &fact.what {
-        crate::turn::What::Said(said) if said.stands == crate::turn::Stands::Header => {
-            match &history.get(fact.mark.seq)?.kind {
-                Kind::Entry(entry) => Some(entry.entry.clone()),
-                _ => None,
-            }
-        }
-        _ => None,
-    });
-    own.unwrap_or_else(|| {
-        let id = tree::entry_id(turn.id.as_str(), turn.admitted.hash.as_str(), "session");
-        let at = turn.admitted.at.as_str();
-        let path = turn.tree.as_ref().map_or("/", |tree| tree.path.as_str());
-        let cwd = std::path::Path::new(path).parent().map_or("/".into(), |folder| folder.to_string_lossy());
-        tree::header_line(&id, &format!("{}Z", at.get(..23).unwrap_or(at)), &cwd)
-    })
 }
 
 /// The `not_run` of calls whose message was cut off and that have no answer yet.

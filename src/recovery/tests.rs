@@ -3,7 +3,7 @@
 use super::*;
 use crate::branch;
 use crate::record::{
-    Admitted, Approval, ApprovalDecision, CallRef, DeliveryState, Outcome, ReconciledOutcome, Record,
+    Admitted, Approval, ApprovalDecision, CallRef, DeliveryState, Kind, Outcome, ReconciledOutcome, Record,
     SettledStatus,
 };
 use crate::testkit::{
@@ -530,6 +530,36 @@ fn waiting_counts_the_entries_that_would_be_journaled() {
         entry("m2", "m1", &model("x", "toolUse", &["a:ask"])),
     ]);
     assert_eq!(kit.plan(Some(&file)).expect("a plan").verdict, Verdict::Waiting);
+}
+
+/// `next` counts what a recover would journal, as the recover does.
+#[test]
+fn next_is_recover_where_what_the_dead_agent_wrote_moves_the_turn() {
+    let file = File::new();
+    let mut kit = Kit::on(&file, TreeMode::Branch);
+    kit.policy = policy(
+        r#"{"format":"turnkeep-policy/1","rules":[{"tool":"pay","replay":"never","unknown":"hold"}]}"#,
+    );
+    let said = entry("m1", "a2", &model("x", "toolUse", &["a:pay"]));
+    let call = CallRef { seq: kit.push(kit.entry(&said)).seq, position: 0 };
+    kit.claim(call);
+    let next = |kit: &Kit, file: &File| {
+        let ahead =
+            kit.now(0, |now| is_ahead(kit.session(), kit.turn(), &kit.draft.history, &file.tree(), now));
+        kit.next_at(0, if ahead { BranchState::Ahead } else { BranchState::UpToDate }, Asker::Other).r#do
+    };
+    let told = entry("r1", "m1", &tool_result("a", "paid"));
+    let (short, long) = (agents_file(std::slice::from_ref(&said)), agents_file(&[said, told]));
+    assert_eq!((next(&kit, &short), next(&kit, &long)), (Do::Reconcile, Do::Recover));
+    let verdict = |kit: &Kit, file: &File| kit.plan(Some(file)).expect("a plan").verdict;
+    assert_eq!((verdict(&kit, &short), verdict(&kit, &long)), (Verdict::Waiting, Verdict::Ready));
+    // Its agent lives, and writes on.
+    kit.living.push(4001);
+    assert_eq!(next(&kit, &long), Do::Await);
+    // A person's word is asked for first.
+    kit.living.clear();
+    kit.push(kit.parked());
+    assert_eq!(next(&kit, &long), Do::Unpark);
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub enum BranchState {
     UpToDate,
     /// The tree lacks something of ours, or a foreign line is its last one.
     Behind,
+    /// The dead agent wrote entries that the journal lacks, and with them counted a recover would not wait.
+    Ahead,
 }
 
 /// Who asks what comes next.
@@ -198,7 +200,7 @@ impl<'a> Outlook<'a> {
             return Some("the session tree is behind the journal".into());
         }
         // Where it would park, it would act too: a turn that waits is never parked.
-        if waits(self.turn, self.now) {
+        if waits(self.turn, self.now) && branch != BranchState::Ahead {
             return None;
         }
         if self.holder == Holder::Gone {

@@ -79,7 +79,7 @@ codes! {
     EmptyJournal "TK003" "empty-journal" NeedsRecovery
         "nothing by hand if the session is new: the next `turnkeep admit` writes the genesis; else bring back a copy"
     BranchBehind "TK004" "branch-behind" NeedsRecovery
-        "`turnkeep recover` writes what the session file lacks"
+        "`turnkeep recover` writes what the session file lacks; where it waits (14), once that somebody has acted"
 
     NotUtf8 "TK010" "not-utf8" Damage
         "bring back a copy, or go on behind it with `turnkeep recover --salvage --why TEXT`"

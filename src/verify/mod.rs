@@ -348,7 +348,7 @@ fn check_repairs(
             continue;
         };
         report.saved.push(saved_as.clone());
-        if let Some((code, message)) = quarantine(setting, place, repaired, saved_as) {
+        if let Some((code, message)) = quarantine(setting, &report.path, place, repaired, saved_as) {
             report.add(Finding::new(code, &report.path, message).at(*line, *offset, 0));
         }
     }
@@ -357,6 +357,7 @@ fn check_repairs(
 
 fn quarantine(
     setting: Setting<'_>,
+    path: &Path,
     place: Place<'_>,
     repaired: &Repaired,
     saved_as: &str,
@@ -368,11 +369,14 @@ fn quarantine(
         ));
     };
     let name = saved_as.strip_prefix(paths::QUARANTINE).and_then(|rest| rest.strip_prefix('/'));
-    if name.is_none_or(|name| name.is_empty() || name.contains('/') || name == "..") {
-        return Some((Code::QuarantineDiffers, format!("{saved_as} is not in quarantine")));
+    let journal = path.file_stem().and_then(|stem| stem.to_str());
+    let expected = journal.map(|journal| paths::quarantine_name(journal, repaired.offset, &repaired.sha256));
+    if name.is_none() || name != expected.as_deref() {
+        let message = format!("{saved_as} is not the name under which such bytes are kept");
+        return Some((Code::QuarantineDiffers, message));
     }
-    let path = root.path().join(saved_as);
-    let file = match setting.storage.open_read(&path) {
+    let kept = root.path().join(saved_as);
+    let file = match setting.storage.open_read(&kept) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Some((Code::QuarantineMissing, format!("{saved_as} is gone")));

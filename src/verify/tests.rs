@@ -422,16 +422,19 @@ fn cut_bytes_are_in_quarantine() {
         draft.bytes
     };
     let world = World::new();
-    is(&world.journal(&with("quarantine/s.0.x"), &plain()), "damaged", &[Code::QuarantineMissing]);
-    put(&world.root.path().join("quarantine/s.0.x"), cut);
-    is(&world.journal(&with("quarantine/s.0.x"), &plain()), "sound", &[]);
-    put(&world.root.path().join("quarantine/s.0.x"), b"{\"seq\"!");
-    is(&world.journal(&with("quarantine/s.0.x"), &plain()), "damaged", &[Code::QuarantineDiffers]);
+    let kept = format!("quarantine/s.0.{}", &chain::digest(cut).as_str()[..16]);
+    is(&world.journal(&with(&kept), &plain()), "damaged", &[Code::QuarantineMissing]);
+    put(&world.root.path().join(&kept), cut);
+    is(&world.journal(&with(&kept), &plain()), "sound", &[]);
+    put(&world.root.path().join(&kept), b"{\"seq\"!");
+    is(&world.journal(&with(&kept), &plain()), "damaged", &[Code::QuarantineDiffers]);
+    // Its bytes alone do not make it the file that a repair kept.
     put(&world.root.path().join("loose"), cut);
-    for name in ["quarantine/../loose", "loose", "quarantine/", "quarantine/.."] {
+    put(&world.root.path().join("quarantine/s.0.x"), cut);
+    for name in ["quarantine/../loose", "loose", "quarantine/", "quarantine/..", "quarantine/s.0.x"] {
         is(&world.journal(&with(name), &plain()), "damaged", &[Code::QuarantineDiffers]);
     }
-    is(&alone(&with("quarantine/s.0.x")), "sound", &[Code::QuarantineUnchecked]);
+    is(&alone(&with(&kept)), "sound", &[Code::QuarantineUnchecked]);
 }
 
 /// A state root, a session file, and the journal of a turn that was admitted on its last entry.

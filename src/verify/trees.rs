@@ -173,8 +173,12 @@ impl Pair<'_> {
 
     /// The file itself, and whether it is the one of the admission.
     fn file(&mut self, tree: &Tree) {
-        for found in tree::check(tree) {
-            self.findings.push(finding(self.path, found));
+        let recorded = self.turn.tree.as_ref().and_then(|admitted| admitted.header_id.as_ref());
+        for mut found in tree::check(tree).into_iter().map(|found| finding(self.path, found)) {
+            if let (Code::TreeHeaderMissing | Code::TreeHeaderInvalid, Some(id)) = (found.code, recorded) {
+                found.message.push_str(&format!("; the journal recorded the session id {id:?}"));
+            }
+            self.findings.push(found);
         }
         let Some(admitted) = &self.turn.tree else { return };
         let header = tree.header.as_ref().and_then(|header| header.id.as_ref());

@@ -372,6 +372,13 @@ fn a_session_file_that_is_not_there_yet_has_no_leaf() {
     sandbox.run(["admit", "c", "--text", "Hi", "--tree", "new.jsonl", "--leaf", "a1"]).exits(8);
     sandbox.run(["admit", "c", "--text", "Hi", "--tree", "new.jsonl", "--tree-header", "{}"]).exits(2);
     sandbox.run(["admit", "c", "--text", "Hi", "--leaf", "a1"]).exits(2);
+    // Pi made it meanwhile, or another session did.
+    sandbox.write("new.jsonl", small_tree());
+    sandbox.run(["admit", "c", "--text", "Hi", "--tree", "new.jsonl", "--tree-header", &head]).ok();
+    let other = head.replace(&text(&header()["id"]), "another");
+    let words = ["--json", "admit", "d", "--text", "Hi", "--tree", "new.jsonl", "--tree-header", &other];
+    sandbox.run(words).exits(6).error("other_header");
+    assert!(!sandbox.journal_path("d").exists());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `step claim`, `result`, `dispatch`: what happened to a call.
 
-use crate::kit::{Owner, Sandbox, assistant, at, entry, text, tool_result};
+use crate::forge::replaced_later;
+use crate::kit::{Owner, Sandbox, assistant, at, entry, text, tool_result, until};
 use serde_json::{Value, json};
 
 struct Turn {
@@ -383,6 +384,36 @@ fn a_dispatched_call_is_never_resent() {
     assert_eq!(at(&status, "/calls/0/state"), "dispatched");
     assert_eq!(at(&status, "/next/do"), "await");
     turn.step_in(&["result", &turn.call, "-"], "done").ok();
+}
+
+/// An operator sees with whom the calls are, and for how long, in `inspect` and where `recover` waits.
+#[test]
+fn who_is_at_a_call_and_since_when_is_told() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
+    let seq = sandbox.announce(&ticket, &[("c1", "charge", json!({})), ("c2", "bash", json!({}))]);
+    let (farmed, run) = (format!("{seq}.0"), format!("{seq}.1"));
+    sandbox.step(&ticket, ["dispatch", &farmed, "--to", "farm", "--receipt", "job-7"]).ok();
+    let running = sandbox.step_cmd(&ticket, ["run", &run, "--", "sleep", "60"]).start();
+    until("the claim", || sandbox.kinds("s").contains(&"claimed".to_owned()));
+    owner.die();
+    // Made a while ago: the same records with another day.
+    let day = text(&sandbox.last("s")["at"])[..11].to_owned();
+    let older = replaced_later(&sandbox.journal_bytes("s"), &day, "2026-11-01T");
+    std::fs::write(sandbox.journal_path("s"), older).unwrap();
+    for ran in [sandbox.run(["inspect", "s"]).ok(), sandbox.run(["recover", "s"]).exits(14)] {
+        let (all, runner) = (ran.all(), running.pid());
+        let told = |begin: &str, end: &str| {
+            let line = all.lines().find(|line| line.contains(begin));
+            assert!(line.is_some_and(|line| line.contains(" d ") && line.contains(end)), "{begin}: {all}");
+        };
+        told(&format!("{farmed} charge: dispatched to farm "), "ago, receipt \"job-7\"");
+        told(&format!("{run} bash: run by pid {runner} ("), "ago");
+    }
+    let call = sandbox.run(["inspect", "s", "--call", &farmed]).ok();
+    assert!(call.stdout.contains(" d ") && call.stdout.contains(" ago\n"), "{}", call.stdout);
+    running.signal("KILL");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn render(text: &mut String, command: &mut clap::Command, level: usize) {
     let is_root = level == 2;
     // What the environment holds here is nobody's business; options of all commands are told once.
     let mut shown = command.clone().mut_args(|arg| {
-        let hidden = arg.get_id() == "help" || (!is_root && arg.is_global_set());
+        let hidden = arg.is_hide_set() || arg.get_id() == "help" || (!is_root && arg.is_global_set());
         arg.hide_env_values(true).hide(hidden)
     });
     let path = shown.get_bin_name().unwrap_or("turnkeep").to_owned();

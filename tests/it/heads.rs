@@ -49,3 +49,18 @@ fn a_file_of_heads_is_demanded_and_rewritten_when_all_is_sound() {
     sandbox.run(["verify", "--all", "--heads", heads]).exits(6);
     assert_eq!(read(), second, "what was not found is demanded again");
 }
+
+#[test]
+fn a_session_that_the_heads_know_and_that_is_gone_is_told_whatever_is_named() {
+    let (sandbox, _) = session();
+    sandbox.run(["verify", "--all", "--heads", "heads"]).ok();
+    let before = std::fs::read(sandbox.path("heads")).unwrap();
+    std::fs::remove_file(sandbox.journal_path("s")).unwrap();
+    for words in [&["s"][..], &["state/sessions/s.jsonl"], &["--all"], &["s", "--all"], &[]] {
+        let ran = sandbox.run([&["verify", "--heads", "heads"][..], words].concat()).exits(6);
+        assert!(ran.stdout.contains("TK033 file-missing"), "{words:?}: {}", ran.stdout);
+    }
+    // What nobody ever wrote down is just not there.
+    sandbox.run(["verify", "t", "--heads", "heads"]).exits(8);
+    assert_eq!(std::fs::read(sandbox.path("heads")).unwrap(), before);
+}

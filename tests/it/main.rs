@@ -26,6 +26,7 @@ mod fixtures;
 mod forge;
 mod format;
 mod full_disk;
+mod guide;
 mod heads;
 mod io;
 mod killed;

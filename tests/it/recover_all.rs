@@ -130,7 +130,40 @@ fn a_lock_is_not_waited_for() {
     // Busy is a note.
     let ran = sandbox.run(["recover", "--all", "--wait", "50", "--", &driver]).ok();
     assert_eq!(started(&sandbox), ["b:t1:2"]);
-    assert!(ran.stderr.contains("session a"), "{}", ran.stderr);
+    let said: Vec<&str> = ran.stderr.lines().filter(|line| line.contains('a')).collect();
+    let told = "turnkeep: note: turn t1 of session a is busy: another process has its lock or has taken it";
+    assert_eq!(said, [told]);
+    let ran = sandbox.run(["recover", "--all", "-q", "--", &driver]).ok();
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
+fn a_line_limit_holds_for_each_session() {
+    let sandbox = Sandbox::new();
+    orphan(&sandbox, "a");
+    let driver = driver(&sandbox);
+    let before = sandbox.everything();
+    // No record is so short: the plan and the recovery refuse alike.
+    sandbox.run(["--max-record", "200", "recover", "--all"]).exits(1);
+    sandbox.run(["--max-record", "200", "recover", "--all", "--", &driver]).exits(1);
+    assert!(sandbox.everything() == before);
+}
+
+#[test]
+fn a_script_gets_a_document_of_each_failure() {
+    let sandbox = Sandbox::new();
+    damaged(&sandbox, "a");
+    orphan(&sandbox, "b");
+    let ran = sandbox.run(["recover", "--all", "--json"]).exits(3);
+    let documents: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(documents.len(), 2);
+    assert_eq!(documents[0]["schema"], "turnkeep.error/1");
+    assert_eq!((&documents[0]["session"], &documents[0]["exit"]), (&json!("a"), &json!(3)));
+    assert_eq!((&documents[1]["session"], &documents[1]["turn"]), (&json!("b"), &json!("t1")));
+    // Nothing of ours is on stdout where CMD is started.
+    let driver = driver(&sandbox);
+    let ran = sandbox.run(["recover", "--all", "--json", "--", &driver]).exits(3);
+    assert_eq!(ran.stdout, "");
 }
 
 #[test]

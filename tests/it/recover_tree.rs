@@ -713,3 +713,48 @@ fn a_writer_between_reading_and_appending_is_noticed() {
     assert!(sandbox.path(FILE).is_symlink());
     assert_eq!(lines(&std::fs::read(real).unwrap()).last().unwrap()["customType"], "turnkeep.branch");
 }
+
+/// What keeps a recovery from writing is told by whoever looks, with the id to look for.
+#[test]
+fn a_session_file_that_cannot_be_written_to_is_told_by_inspect() {
+    let sandbox = Sandbox::new();
+    sandbox.write("chat.jsonl", small_tree());
+    let owner = Owner::start();
+    sandbox.admit(&owner, "s", &["--tree", "chat.jsonl"]);
+    let quiet = sandbox.run(["inspect", "s"]).ok();
+    assert!(!quiet.stdout.contains("cannot be written to"), "{}", quiet.stdout);
+    let lines = small_tree();
+    sandbox.write("chat.jsonl", lines.split_once('\n').unwrap().1);
+    for ran in [sandbox.run(["inspect", "s"]).ok(), sandbox.run(["inspect", "s", "--json"]).ok()] {
+        assert!(ran.stdout.contains("the session file cannot be written to: "), "{}", ran.stdout);
+        assert!(ran.stdout.contains("header"), "{}", ran.stdout);
+    }
+    let id = text(&sandbox.journal("s")[1]["tree"]["header_id"]);
+    let ran = sandbox.run(["verify", "s", "--with-tree"]).exits(3);
+    let told = ran.stdout.lines().find(|line| line.contains("tree-header-missing")).unwrap_or_default();
+    assert!(told.contains(&format!("the journal recorded the session id {id:?}")), "{}", ran.stdout);
+}
+
+/// A held call whose agent had written the result into its own file: nobody has to find out anything.
+#[test]
+fn what_the_dead_agent_wrote_itself_is_counted_by_next() {
+    let sandbox = Sandbox::new();
+    sandbox.write(FILE, small_tree());
+    sandbox.policy(json!([{"tool": "pay", "replay": "never", "unknown": "hold"}]));
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--tree", FILE]);
+    let said = [
+        entry("u1", Some("a2"), &user("go")),
+        entry("m1", Some("u1"), &assistant("Paying.", &[("c1", "pay", json!({}))])),
+    ];
+    append(&sandbox, &said);
+    sandbox.step_in(&ticket, ["entry", "-"], tree(&said)).ok();
+    sandbox.step(&ticket, ["claim", "c1"]).ok();
+    owner.die();
+    let next = || sandbox.run(["inspect", "s", "--next"]).ok().stdout;
+    assert!(next().starts_with("reconcile\n"), "{}", next());
+    append(&sandbox, &[entry("r1", Some("m1"), &tool_result("c1", "pay", "Paid.", false))]);
+    assert_eq!(next(), "recover\n");
+    let ran = sandbox.run(["recover", "s", "--owner-pid", "none", "--json"]).ok().json();
+    assert_eq!((at(&ran, "/calls/0/state"), at(&ran, "/next/do")), (&json!("result"), &json!("call_model")));
+}

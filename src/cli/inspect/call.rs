@@ -1,5 +1,6 @@
 //! `--call`: one call with its arguments and its answer in full.
 
+use super::super::advice;
 use super::super::context::Context;
 use super::super::error::{Exit, Failure};
 use super::super::output::escaped;
@@ -8,9 +9,9 @@ use super::Seen;
 use crate::branch;
 use crate::json::{ObjectWriter, Raw, View};
 use crate::message;
-use crate::record::{CallRef, Kind, Record, TurnId};
+use crate::record::{At, CallRef, Kind, Record, TurnId};
 use crate::status::CallNow;
-use crate::turn::{Call, Turn};
+use crate::turn::{Call, Dispatch, Turn};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -41,7 +42,7 @@ pub(super) fn run(
             Document { schema: "turnkeep.call/1", session: &seen.id, turn: &turn.id, call: now, answer };
         return context.out.document(&document);
     }
-    context.out.bytes(text(turn, call, now, record).as_bytes())
+    context.out.bytes(text(turn, call, now, record, &seen.at).as_bytes())
 }
 
 /// The call in the turn that was chosen, else in any other, newest first, unless a turn was named.
@@ -90,7 +91,7 @@ fn whole(record: &Record) -> Raw {
     document.finish()
 }
 
-fn text(turn: &Turn, call: &Call, now: &CallNow, record: Option<&Record>) -> String {
+fn text(turn: &Turn, call: &Call, now: &CallNow, record: Option<&Record>, at: &At) -> String {
     let mut text = String::new();
     let id = call.id.as_deref().map(|id| format!(", id {}", escaped(id))).unwrap_or_default();
     // Writing to a String cannot fail.
@@ -109,9 +110,10 @@ fn text(turn: &Turn, call: &Call, now: &CallNow, record: Option<&Record>) -> Str
     for line in [
         call.parent.map(|parent| format!("nested in: {parent}")),
         now.approval.map(|approval| format!("approval: {approval}")),
-        claimed(call),
+        claimed(call, at),
         call.dispatch.as_ref().map(|dispatch| {
-            format!("dispatched to {} at {} by attempt {}", dispatch.to, dispatch.mark.at, dispatch.attempt)
+            let Dispatch { to, mark, attempt, .. } = dispatch;
+            format!("dispatched to {to} at {} by attempt {attempt}, {}", mark.at, advice::since(&mark.at, at))
         }),
         now.link.as_ref().map(|link| format!("look it up: {}", link.get())),
         stragglers(turn, call.r#ref),
@@ -139,10 +141,11 @@ fn text(turn: &Turn, call: &Call, now: &CallNow, record: Option<&Record>) -> Str
     text
 }
 
-fn claimed(call: &Call) -> Option<String> {
+fn claimed(call: &Call, at: &At) -> Option<String> {
     let claim = call.claim.as_ref()?;
     let runner = claim.runner.as_ref().map(|runner| format!(", run by pid {}", runner.pid));
-    Some(format!("claimed at {} by attempt {}{}", claim.mark.at, claim.attempt, runner.unwrap_or_default()))
+    let (since, runner) = (advice::since(&claim.mark.at, at), runner.unwrap_or_default());
+    Some(format!("claimed at {} by attempt {}{runner}, {since}", claim.mark.at, claim.attempt))
 }
 
 fn stragglers(turn: &Turn, call: CallRef) -> Option<String> {

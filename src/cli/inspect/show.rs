@@ -148,8 +148,15 @@ fn one_turn(seen: &Seen, turn: &Turn, status: &Status, now: &Now<'_>, style: Sty
         text.push('\n');
         text.push_str(&call_table(status, style));
     }
+    text.push_str(&elsewhere_text(turn, now));
     text.push_str(&uncertain_text(turn, now));
     text
+}
+
+fn elsewhere_text(turn: &Turn, now: &Now<'_>) -> String {
+    let lines: Vec<String> =
+        advice::elsewhere(turn, now).iter().map(|line| format!("  {}\n", brief(line, 200))).collect();
+    if lines.is_empty() { String::new() } else { format!("\nwith somebody:\n{}", lines.concat()) }
 }
 
 fn holder(status: &Status) -> String {

@@ -32,14 +32,14 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
     }
     let pattern = args.r#match.as_deref().map(glob::Pattern::new).transpose();
     let pattern = pattern.map_err(|error| Failure::usage("bad_match", format!("--match: {error}")))?;
-    let mut worst = Worst::default();
     let mut children = Vec::new();
     let starts = !args.cmd.is_empty() && !args.dry_run;
+    let mut worst = Worst { exit: Exit::Done, documents: context.out.json && !starts };
     for id in sessions(context, pattern.as_ref(), &mut worst)? {
         let plans = match plans(context, &id, args) {
             Ok(plans) => plans,
             Err(failure) => {
-                worst.note(context, &id, &failure);
+                worst.note(context, &id, failure);
                 continue;
             }
         };
@@ -49,11 +49,13 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
             let planned = match planned {
                 Ok(planned) => planned,
                 Err(failure) => {
-                    worst.note(context, &id, &failure);
+                    worst.note(context, &id, failure);
                     continue;
                 }
             };
-            worst.waiting |= planned.verdict != Verdict::Ready;
+            if planned.verdict != Verdict::Ready {
+                worst.count(Exit::Waiting);
+            }
             if !starts {
                 print(context, &planned)?;
             } else if planned.verdict == Verdict::Ready || planned.writes {
@@ -67,7 +69,7 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
             worst.of_child(context, &planned, status.code());
         }
     }
-    Ok(worst.exit())
+    Ok(worst.exit)
 }
 
 /// What a recovery of one turn would do.
@@ -88,47 +90,50 @@ struct Line {
     next: status::NextAct,
 }
 
-/// The exit code over all sessions: 0 or the worst of damage, unexpected, waiting.
-#[derive(Default)]
+/// What is told of all sessions together: each failure, and 0 or the worst of damage, unexpected, waiting.
 struct Worst {
-    damaged: bool,
-    unexpected: bool,
-    waiting: bool,
+    exit: Exit,
+    /// Scripts that read a plan get a document of each failure, too.
+    documents: bool,
 }
 
 impl Worst {
-    fn exit(&self) -> Exit {
-        if self.damaged {
-            Exit::Damaged
-        } else if self.unexpected {
-            Exit::Unexpected
-        } else if self.waiting {
-            Exit::Waiting
-        } else {
-            Exit::Done
+    fn count(&mut self, exit: Exit) {
+        let rank = |exit| match exit {
+            Exit::Done | Exit::Busy | Exit::AlreadyDone => 0,
+            Exit::Waiting => 1,
+            Exit::Damaged => 3,
+            _ => 2,
+        };
+        if rank(exit) > rank(self.exit) {
+            self.exit = if rank(exit) == 2 { Exit::Unexpected } else { exit };
         }
     }
 
-    fn note(&mut self, context: &Context, session: &str, failure: &Failure) {
+    fn note(&mut self, context: &Context, session: &str, failure: Failure) {
         context.out.note(&format!("session {session}: {}", failure.message));
-        match failure.exit {
-            Exit::Damaged => self.damaged = true,
-            Exit::Busy | Exit::AlreadyDone | Exit::Done => {}
-            Exit::Waiting => self.waiting = true,
-            _ => self.unexpected = true,
+        self.document(context, &failure.with("session", session));
+    }
+
+    fn document(&mut self, context: &Context, failure: &Failure) {
+        self.count(failure.exit);
+        if self.documents {
+            context.out.failure_document(failure);
         }
     }
 
     fn of_child(&mut self, context: &Context, planned: &Planned, code: Option<i32>) {
         let Planned { session, turn, .. } = planned;
-        let told = code.map_or("a signal".to_owned(), |code| code.to_string());
-        context.out.note(&format!("turn {turn} of session {session} was not recovered (exit {told})"));
-        match code.and_then(|code| u8::try_from(code).ok()) {
-            Some(code) if code == Exit::Damaged.code() => self.damaged = true,
-            Some(code) if code == Exit::Waiting.code() => self.waiting = true,
-            Some(code) if code == Exit::Busy.code() || code == Exit::AlreadyDone.code() => {}
-            _ => self.unexpected = true,
-        }
+        let code = code.and_then(|code| u8::try_from(code).ok());
+        let exit = Exit::ALL.into_iter().find(|exit| Some(exit.code()) == code).unwrap_or(Exit::Unexpected);
+        let told = match (exit, code) {
+            (Exit::Busy, _) => "is busy: another process has its lock or has taken it".to_owned(),
+            (Exit::AlreadyDone, _) => "was finished meanwhile".to_owned(),
+            (_, Some(code)) => format!("was not recovered (exit {code})"),
+            (_, None) => "was not recovered (ended by a signal)".to_owned(),
+        };
+        context.out.note(&format!("turn {turn} of session {session} {told}"));
+        self.count(exit);
     }
 }
 
@@ -151,8 +156,9 @@ fn sessions(
             Some(id) if pattern.is_none_or(|pattern| pattern.matches(&id)) => ids.push(id),
             Some(_) => {}
             None => {
-                context.out.note(&format!("{} is no journal that can be read", file.path.display()));
-                worst.damaged = true;
+                let message = format!("{} is no journal that can be read", file.path.display());
+                context.out.note(&message);
+                worst.document(context, &Failure::new(Exit::Damaged, "damaged", message));
             }
         }
     }
@@ -184,7 +190,7 @@ fn plans(context: &Context, id: &str, args: &RecoverArgs) -> Result<Vec<Result<P
             loaded.history.clone(),
             at.clone(),
             loaded.end,
-            crate::chain::LINE_BYTES_MAX,
+            context.line_bytes_max,
         );
         planned.push(plan(context, session, draft, &turn.id, args));
     }
@@ -259,7 +265,12 @@ fn start(context: &Context, args: &RecoverArgs, planned: &Planned, wait: &str) -
     let unexpected = |error: std::io::Error| Failure::new(Exit::Unexpected, "unexpected", error);
     let own = std::env::current_exe().map_err(unexpected)?;
     let mut command = Command::new(own);
-    command.arg("--root").arg(context.root.path()).args(["--wait", wait, "recover"]);
+    command.arg("--root").arg(context.root.path()).args(["--wait", wait]);
+    command.arg("--max-record").arg(context.line_bytes_max.to_string());
+    if context.out.quiet {
+        command.arg("--quiet");
+    }
+    command.args(["recover", "--one-of-all"]);
     if let Some(policy) = &context.policy_given {
         command.arg("--policy").arg(policy);
     }

@@ -307,7 +307,7 @@ fn a_recover_decides_about_calls_that_there_are() {
     let mut kit = Kit::new();
     let asked = kit.ask_one("safe");
     kit.push(kit.attempt(2));
-    kit.refuse(kit.recovered(&[(asked, Decision::Run), (call("99.0"), Decision::Run)]));
+    kit.refuse(kit.recovered_only(&[(asked, Decision::Run), (call("99.0"), Decision::Run)]));
     kit.push(kit.recovered(&[(asked, Decision::Run)]));
 }
 
@@ -317,7 +317,7 @@ fn the_same_attempt_may_decide_again_and_nothing_told_before_is_lost() {
     let asked = kit.ask(&["a:safe", "b:never"]);
     kit.push(kit.run_by(asked[0], 77));
     kit.recover(&[(asked[0], Decision::Await), (asked[1], Decision::Run)]);
-    kit.push(kit.recovered(&[(asked[0], Decision::Rerun)]));
+    kit.push(kit.recovered_only(&[(asked[0], Decision::Rerun)]));
     let (_, told) = kit.turn().current().and_then(|attempt| attempt.recovered.clone()).expect("decisions");
     let told: Vec<_> = told.iter().map(|decided| (decided.r#ref, decided.decision)).collect();
     assert_eq!(told, [(asked[1], Decision::Run), (asked[0], Decision::Rerun)]);
@@ -662,7 +662,12 @@ fn reasons_and_decisions_are_what_the_records_before_show() {
     kit.refuse(kit.recovered(&[(asked[1], Decision::Interrupt)]));
     kit.refuse(kit.recovered(&[(asked[0], Decision::NotRun)]));
     kit.push(kit.interrupted(asked[1]));
-    kit.push(kit.recovered(&[(asked[0], Decision::Run), (asked[1], Decision::Interrupt)]));
+    let (run, interrupt) = ((asked[0], Decision::Run), (asked[1], Decision::Interrupt));
+    kit.refuse(kit.recovered_only(&[interrupt]));
+    kit.refuse(kit.recovered_only(&[run, run, interrupt]));
+    kit.push(kit.recovered_only(&[run, interrupt]));
+    // The same owner asked again, and this became due.
+    kit.push(kit.recovered_only(&[interrupt]));
     kit.push(kit.approval(asked[0], ApprovalDecision::Denied));
     kit.push(kit.not_run(asked[0], NotRunWhy::Denied));
 }

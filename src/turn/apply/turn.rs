@@ -5,6 +5,7 @@ use super::super::{
 };
 use super::{Checked, ensure};
 use crate::record::{self, Cause, Decided, Decision, DeliveryState, Hash, Kind, NotRunWhy, SettledStatus};
+use std::collections::HashSet;
 
 impl Turn {
     pub(super) fn take(&mut self, kind: &Kind, mark: &Mark, genesis: &Hash, lost: u64) -> Checked {
@@ -267,6 +268,7 @@ impl Turn {
             let index = self.index_of(decided.r#ref);
             indices.push(index.ok_or_else(|| format!("there is no call {}", decided.r#ref))?);
         }
+        self.check_all_decided(&indices)?;
         for (index, decided) in indices.iter().zip(&recovered.decisions) {
             let settled = matches!(decided.decision, Decision::Interrupt | Decision::NotRun);
             let answered = self.calls.get(*index).is_some_and(|call| call.answer.is_some());
@@ -298,6 +300,22 @@ impl Turn {
             }
         }
         Ok(())
+    }
+
+    /// Each call is decided about once, and the `recovered` that a recovery waits for leaves none out.
+    ///
+    /// One by which the same owner asked again holds what was decided then.
+    fn check_all_decided(&self, indices: &[usize]) -> Checked {
+        let distinct: HashSet<&usize> = indices.iter().collect();
+        ensure(distinct.len() == indices.len(), || "a call is decided about twice".into())?;
+        let first = self.current().is_some_and(Attempt::unfinished);
+        let open = self.calls.iter().enumerate().filter(|(_, call)| call.answer.is_none());
+        let mut left_out = open.filter(|(index, _)| !distinct.contains(index)).map(|(_, call)| call.r#ref);
+        // What a lost record had decided need not be decided again.
+        match left_out.next().filter(|_| first && !self.lost_records) {
+            Some(call) => Err(format!("call {call} is open and was not decided about")),
+            None => Ok(()),
+        }
     }
 
     /// A claim is no progress: a call that kills its agent each time must not look like work.
