@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// How many are started, and how many of them at a time.
 fn crowd() -> (usize, usize) {
-    if slow() { (4_000, 12) } else { (400, 8) }
+    if slow() { (2_000, 12) } else { (400, 8) }
 }
 
 /// Numbers without a pattern, the same in each run.
