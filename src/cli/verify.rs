@@ -384,7 +384,7 @@ impl<'a> FindingDocument<'a> {
             bytes: finding.bytes,
             message: &finding.message,
             turns: finding.turns.iter().map(crate::record::TurnId::as_str).collect(),
-            hint: finding.code.what_to_do(),
+            hint: finding.what_to_do(),
         }
     }
 }
@@ -395,7 +395,7 @@ fn print(context: &Context, report: &Report) -> Result<(), Failure> {
     }
     for finding in &report.findings {
         context.out.line(&told(finding))?;
-        context.out.line(&format!("  hint: {}", finding.code.what_to_do()))?;
+        context.out.line(&format!("  hint: {}", finding.what_to_do()))?;
     }
     context.out.line(&verdict_line(report))
 }

@@ -111,3 +111,12 @@ fn the_findings_are_those_of_the_code() {
     }
     generated("verify-codes.md", &table);
 }
+
+#[test]
+fn every_act_that_may_come_next_is_explained() {
+    let (_, text) = document("recovery.md");
+    let rows: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split("` | ").next()).collect();
+    let words: Vec<&str> = turnkeep::turn::next::Do::ALL.iter().map(|act| act.word()).collect();
+    assert_eq!(rows, words);
+}
