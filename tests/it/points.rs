@@ -107,8 +107,9 @@ pub fn points(sandbox: &Sandbox, calls: &[&str], words: &[&str], stdin: &str) ->
         if !in_main {
             in_main = call == "openat" && rest.contains("\"/proc/self/maps\"");
         } else if calls.contains(&call) {
-            // The result is not part of it; what is in parentheses behind it may be an error's words.
-            let args = rest.rsplit_once(") = ").map_or(rest, |(args, _)| args);
+            // The result is no part of it; strace pads short lines before it.
+            let args = rest.rsplit_once(" = ").map_or(rest, |(args, _)| args.trim_end());
+            let args = args.strip_suffix(')').unwrap_or(args);
             points.push(Point { call: call.to_owned(), index: *index, args: args.to_owned() });
         }
     }
