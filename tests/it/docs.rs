@@ -89,7 +89,7 @@ fn the_policies_in_the_documents_are_policies() {
     assert_eq!(policy.classify("memory", r#"{"action":"search"}"#).replay, Replay::Safe);
     assert_eq!(policy.classify("memory", "{}").replay, Replay::Never);
     assert_eq!((policy.classify("read", "{}").replay, policy.attempts_max()), (Replay::Never, 5));
-    for example in ["policy", "quickstart", "script"] {
+    for example in ["policy", "quickstart", "script", "shell-agent"] {
         let name = format!("examples/{example}/policy.json");
         let (_, text) = document(&name);
         Policy::parse(text.as_bytes(), &name).expect("a policy");

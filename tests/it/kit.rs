@@ -27,10 +27,10 @@ impl Sandbox {
         Self { dir: tempfile::Builder::new().prefix("tk-it-").tempdir().unwrap() }
     }
 
-    /// The same in memory, where that can be had: for loops of many runs, of which none asks for a real disk.
+    /// The same in memory where there is such a place: for loops that lay thousands of files out.
     pub fn in_memory() -> Self {
-        let made = tempfile::Builder::new().prefix("tk-it-").tempdir_in("/dev/shm");
-        made.map_or_else(|_| Self::new(), |dir| Self { dir })
+        let memory = tempfile::Builder::new().prefix("tk-it-").tempdir_in("/dev/shm");
+        memory.map_or_else(|_| Self::new(), |dir| Self { dir })
     }
 
     /// The folder itself: HOME and the working folder of every command.
@@ -238,6 +238,13 @@ impl Run {
 
     pub fn cwd(mut self, folder: impl AsRef<Path>) -> Self {
         self.command.current_dir(folder);
+        self
+    }
+
+    /// As the leader of a process group of its own, which can be killed as a whole.
+    pub fn in_a_group(mut self) -> Self {
+        use std::os::unix::process::CommandExt as _;
+        self.command.process_group(0);
         self
     }
 
