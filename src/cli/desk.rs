@@ -186,7 +186,8 @@ pub fn branch_state(
     let Some(path) = tree_path(turn, None) else { return (BranchState::UpToDate, None) };
     let tree = match treefile::read(&context.storage, &path) {
         Ok(tree) => tree,
-        Err(error) => return (BranchState::UpToDate, Some(super::error::chain(&error))),
+        // Whether it is behind cannot be known, so nobody is told to go on with the model.
+        Err(error) => return (BranchState::Behind, Some(super::error::chain(&error))),
     };
     match recovery::branch_behind(session, turn, history, &tree) {
         Ok(false) if recovery::is_ahead(session, turn, history, &tree, now) => {

@@ -6,7 +6,7 @@
 use super::super::args::DeliverArgs;
 use super::super::context::{Context, json_or_text};
 use super::super::desk::Desk;
-use super::super::error::{Exit, Failure};
+use super::super::error::{Exit, Failure, chain};
 use super::super::select::Ticket;
 use super::call::keep_once;
 use super::person::{self, said};
@@ -291,7 +291,10 @@ fn publish(context: &Context, tickets: &Tickets, args: &DeliverArgs) -> Result<E
         None
     } else {
         super::super::become_cmd::check(&args.cmd)?;
-        Some(owner::this_process().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?)
+        Some(
+            owner::this_process()
+                .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", chain(&error)))?,
+        )
     };
     let begun = Delivery {
         turn: turn.id.clone(),
@@ -380,7 +383,7 @@ fn end(
             (Some(exit), _) => format!("the publisher ended with {exit}"),
             (None, signal) => format!("the publisher was ended by {}", signal.unwrap_or("a signal")),
         }),
-        Err(error) => Some(super::super::error::chain(error)),
+        Err(error) => Some(chain(error)),
     };
     if let Some(told) = told {
         return Err(Failure::new(Exit::Unknown, "delivery_unknown", format!("{told}; the reply may be out")).hint(
