@@ -48,4 +48,5 @@ mod salvage;
 mod script;
 mod settle;
 mod tidy;
+mod tree_damage;
 mod values;
