@@ -177,11 +177,14 @@ impl Pair<'_> {
         let since = self.turn.tree.as_ref().map_or(0, |admitted| admitted.bytes);
         for mut found in tree::check(tree).into_iter().map(|found| finding(self.path, found)) {
             // The turn was admitted on it as it was; what matters to its path is looked at below.
-            let of_old = matches!(
-                found.code,
-                Code::TreeCompactionTarget | Code::TreeResultElsewhere | Code::TreeTooDeep
-            );
-            if of_old && found.offset.is_some_and(|offset| offset < since) {
+            let of_old = found.offset.is_some_and(|offset| offset < since);
+            let as_it_was = match found.code {
+                Code::TreeResultElsewhere | Code::TreeTooDeep => of_old,
+                // A copy says what the agent's own entry says.
+                Code::TreeCompactionTarget => of_old || self.is_ours(tree, found.line),
+                _ => false,
+            };
+            if as_it_was {
                 found.severity = Severity::Warning;
             }
             if let (Code::TreeHeaderMissing | Code::TreeHeaderInvalid, Some(id)) = (found.code, recorded) {
@@ -196,6 +199,12 @@ impl Pair<'_> {
         if let Err(tree::Refusal::Damage(path)) = tree::check_path(tree, admitted.leaf.as_deref()) {
             self.damage(path);
         }
+    }
+
+    fn is_ours(&self, tree: &Tree, line: Option<u64>) -> bool {
+        let entry = tree.entries.iter().find(|entry| Some(entry.line as u64) == line);
+        let ours = || branch::ours(&self.session.id, self.turn, self.history, tree);
+        entry.is_some_and(|entry| ours().contains(&*entry.id))
     }
 
     /// Damage on the path that is written behind, which may be told already as that of the file.
@@ -244,6 +253,8 @@ impl Pair<'_> {
             Trouble::Content { line, .. } => {
                 self.add(Code::BranchContent, &trouble).line = Some(*line as u64);
             }
+            // That the entry is gone on which the turn was admitted explains it.
+            Trouble::Lost { .. } if self.findings.iter().any(|told| told.code == Code::TreeLeafMissing) => {}
             Trouble::Place { line, .. } | Trouble::Lost { line, .. } => {
                 self.add(Code::BranchPlace, &trouble).line = Some(*line as u64);
             }
