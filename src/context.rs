@@ -5,18 +5,20 @@
 //! no answer stands without its call, and what ended in error or abort is left out.
 
 mod anthropic;
+mod dialect;
 mod entries;
 mod openai_chat;
 mod openai_responses;
 
 use crate::branch;
 use crate::draft::History;
-use crate::json::{ObjectWriter, Raw, View, sha256_hex};
+use crate::json::{ObjectWriter, Raw, View};
 use crate::message::{self, Asked, Format, Role};
 use crate::record::{CallRef, Kind};
 use crate::tree::Tree;
 use crate::turn::{Turn, What};
-use std::collections::HashSet;
+
+const NO_SYSTEM_MESSAGE: &str = "the system prompt is no message in this format: give it as `system`";
 
 /// The messages, and what a caller should know about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,13 +61,33 @@ pub fn build(
     for piece in branch::pieces(turn, history) {
         lines.push(entries::Line { text: piece.entry, seq: Some(piece.seq) });
     }
-    let said = entries::project(&lines).into_iter().map(|said| with_own(said, history)).collect();
-    let nodes = paired(said);
-    Ok(match format.stored() {
-        Format::Pi => Context { messages: flat(&nodes), notes: Vec::new() },
+    let mut said = entries::project(&lines);
+    if said.last().is_some_and(|said| said.role == Role::Assistant) {
+        said.extend(joined_last(turn));
+    }
+    let nodes = paired(said.into_iter().map(|said| with_own(said, history)).collect());
+    let messages = match format.stored() {
+        Format::Pi => flat(&nodes),
         Format::Anthropic => anthropic::render(&nodes),
-        Format::OpenaiResponses => openai_responses::render(&nodes),
-        Format::OpenaiChat | Format::AnthropicSse | Format::OpenaiChatSse => openai_chat::render(&nodes),
+        Format::OpenaiResponses => dialect::render::<openai_responses::Responses>(&nodes),
+        Format::OpenaiChat | Format::AnthropicSse | Format::OpenaiChatSse => {
+            dialect::render::<openai_chat::Chat>(&nodes)
+        }
+    };
+    let prompted = nodes.iter().any(|node| matches!(node, Node::System(_)));
+    let unsaid = format.stored() == Format::Anthropic && prompted;
+    Ok(Context { messages, notes: unsaid.then_some(NO_SYSTEM_MESSAGE).into_iter().collect() })
+}
+
+/// Inputs that joined the turn and have no place on the branch yet.
+///
+/// A model that was asked before they came does not know them. Behind a last word of the model they are what it is
+/// asked for now: without them there would be nothing to answer, which providers refuse.
+fn joined_last(turn: &Turn) -> impl Iterator<Item = Said> {
+    let waiting = turn.steered.iter().filter(|steered| turn.anchor_of(steered).is_none());
+    waiting.map(|steered| {
+        let pi = message::pi_user(&steered.input, steered.mark.at.micros().div_euclid(1_000));
+        Said { pi, role: Role::User, seq: Some(steered.mark.seq), own: None }
     })
 }
 
@@ -245,74 +267,6 @@ fn flat(nodes: &[Node]) -> Vec<Raw> {
     messages
 }
 
-/// Ids of calls as a provider takes them: none twice, none empty, of plain characters.
-#[derive(Default)]
-struct Ids {
-    used: HashSet<String>,
-}
-
-impl Ids {
-    /// The id of a message that goes back as its provider made it: kept unless it was used before.
-    fn own(&mut self, id: &str) -> String {
-        let plain = if id.is_empty() { derived(id, 0) } else { id.to_owned() };
-        self.unused(id, plain)
-    }
-
-    /// The id of a call that another agent or provider named.
-    fn foreign(&mut self, id: &str) -> String {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        let fits = (1..=40).contains(&id.len()) && id.bytes().all(plain);
-        let plain = if fits { id.to_owned() } else { derived(id, 0) };
-        self.unused(id, plain)
-    }
-
-    fn unused(&mut self, id: &str, plain: String) -> String {
-        let mut unused = plain;
-        let mut count = 1;
-        while !self.used.insert(unused.clone()) {
-            unused = derived(id, count);
-            count += 1;
-        }
-        unused
-    }
-}
-
-/// The same wherever the conversation is built again, so that a provider's cache of it holds.
-fn derived(id: &str, count: u64) -> String {
-    let digest = sha256_hex(format!("{id}#{count}").as_bytes());
-    format!("call_{}", digest.get(..24).unwrap_or_default())
-}
-
-/// The system prompt that the system messages of Pi's add up to: later content is appended, sections are
-/// replaced by name. Those that go back in a provider's own form are not counted.
-fn system_prompt(nodes: &[Node], format: Format) -> Option<String> {
-    let mut contents: Vec<String> = Vec::new();
-    let mut sections: Vec<(String, String)> = Vec::new();
-    for node in nodes {
-        let Node::System(said) = node else { continue };
-        if said.own(format).is_some() {
-            continue;
-        }
-        if let Ok(meaning) = message::meaning(Format::Pi, &said.pi) {
-            contents.push(meaning.text);
-        }
-        let patch = said.pi.view().object().and_then(|message| message.object("sections"));
-        for (name, value) in patch.map(|patch| patch.0).unwrap_or_default() {
-            match (View::of(value), sections.iter_mut().find(|(known, _)| *known == name)) {
-                (View::String(text), Some((_, section))) => *section = text,
-                (View::String(text), None) => sections.push((name, text)),
-                _ => sections.retain(|(known, _)| *known != name),
-            }
-        }
-    }
-    let texts: Vec<String> = contents
-        .into_iter()
-        .chain(sections.into_iter().map(|(_, text)| text))
-        .filter(|text| !text.is_empty())
-        .collect();
-    (!texts.is_empty()).then(|| texts.join("\n\n"))
-}
-
 /// One block of a Pi message.
 enum Block<'a> {
     /// A JSON string in its own spelling.
@@ -401,6 +355,50 @@ fn with_members(raw: &str, members: &[(&str, &str)]) -> Raw {
         writer = writer.raw(key, value);
     }
     writer.finish()
+}
+
+/// Parts of a provider's own content without text that says nothing, which providers refuse.
+fn telling<'a>(parts: &[&'a str]) -> Vec<&'a str> {
+    let tells = |part: &&&str| {
+        let Some(part) = View::of(part).object() else { return true };
+        let is_text = part.string("type").is_some_and(|kind| kind == "text" || kind.ends_with("_text"));
+        !is_text || part.string("text").is_some_and(|text| !text.trim().is_empty())
+    };
+    parts.iter().filter(tells).copied().collect()
+}
+
+/// A provider's own content without what says nothing; `None` where nothing is left.
+fn told(content: Option<&str>) -> Option<String> {
+    let content = content?;
+    match View::of(content) {
+        View::String(text) => (!text.trim().is_empty()).then(|| content.to_owned()),
+        View::Array(parts) => {
+            let parts = telling(&parts);
+            (!parts.is_empty()).then(|| format!("[{}]", parts.join(",")))
+        }
+        _ => None,
+    }
+}
+
+/// The arguments of a call as the object that providers hand on; what is none stands inside one, as on a branch.
+fn arguments(call: &Asked) -> Raw {
+    match call.args.view() {
+        View::Object(_) => call.args.clone(),
+        _ => ObjectWriter::default().raw("arguments", call.args.get()).finish(),
+    }
+}
+
+/// What stands for a provider's own arguments in a string that are no object, as those of a message that was cut
+/// off: providers that read them refuse them. `None`: they go back as they are.
+fn mended(spelled: Option<&str>, call: &Asked) -> Option<Raw> {
+    let text = spelled.and_then(|spelled| View::of(spelled).string()).unwrap_or_default();
+    if text.trim().is_empty() {
+        return Some(Raw::text("{}"));
+    }
+    match Raw::parse(&text) {
+        Ok(raw) if raw.get().starts_with('{') => None,
+        _ => Some(Raw::text(arguments(call).get())),
+    }
 }
 
 fn array(items: &[Raw]) -> String {

@@ -56,6 +56,11 @@ pub fn interrupted(turn: &Turn, call: &Call, output_so_far: Option<String>) -> I
     }
 }
 
+/// Settles a call that was never started, and says why in the words of whoever did not start it.
+pub fn refused(turn: &Turn, call: &Call, because: &str) -> NotRun {
+    not_run_because(turn, call, NotRunWhy::Refused, because)
+}
+
 /// Settles a call that never ran and never will.
 pub fn not_run(turn: &Turn, call: &Call, why: NotRunWhy) -> NotRun {
     let because = match why {
@@ -70,6 +75,10 @@ pub fn not_run(turn: &Turn, call: &Call, why: NotRunWhy) -> NotRun {
         },
         NotRunWhy::Refused => "the agent ended before it began, and it was not started afterwards".to_owned(),
     };
+    not_run_because(turn, call, why, &because)
+}
+
+fn not_run_because(turn: &Turn, call: &Call, why: NotRunWhy, because: &str) -> NotRun {
     NotRun {
         turn: turn.id.clone(),
         attempt: turn.current_number(),

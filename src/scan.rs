@@ -90,13 +90,10 @@ pub enum TailFault {
     /// A whole line whose hash holds, but which is no record here.
     #[error(transparent)]
     Line(#[from] Fault),
-    /// A whole record that does not continue the chain.
-    #[error("a whole record that does not continue the chain (its newline is missing too)")]
-    Chain,
 }
 
-/// Judges the bytes behind the last newline; `next` is what a record there has to continue.
-pub fn tail(bytes: &[u8], offset: u64, next: &Expected) -> Tail {
+/// Judges the bytes behind the last newline. Whether a record there continues the chain is not asked here.
+pub fn tail(bytes: &[u8], offset: u64) -> Tail {
     let whole = bytes.len() as u64;
     let kept = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
     let (text, nuls) = bytes.split_at(kept);
@@ -109,13 +106,12 @@ pub fn tail(bytes: &[u8], offset: u64, next: &Expected) -> Tail {
     let damaged = |fault| Tail::Damaged { offset, bytes: whole, fault };
     if chain::hash_holds(text) {
         return match chain::decode(text) {
-            Ok(record) if next.fits(&record) => Tail::NoNewline {
+            Ok(record) => Tail::NoNewline {
                 record: Box::new(record),
                 offset,
                 end: offset + text.len() as u64,
                 nuls: nuls.len() as u64,
             },
-            Ok(_) => damaged(TailFault::Chain),
             Err(fault) => damaged(TailFault::Line(fault)),
         };
     }
@@ -233,49 +229,42 @@ mod tests {
     fn every_cut_of_a_last_record_is_torn_until_it_is_whole() {
         let line = genesis();
         for cut in 1..line.len() {
-            let seen = tail(&line[..cut], 5, &Expected::genesis());
+            let seen = tail(&line[..cut], 5);
             assert_eq!(seen, Tail::Torn { offset: 5, bytes: cut as u64 }, "cut at {cut}");
         }
         let end = 5 + line.len() as u64;
-        match tail(&line, 5, &Expected::genesis()) {
+        match tail(&line, 5) {
             Tail::NoNewline { offset: 5, end: found, nuls: 0, .. } => assert_eq!(found, end),
             other => panic!("{other:?}"),
         }
         let mut padded = line.clone();
         padded.extend([0; 9]);
-        assert!(matches!(tail(&padded, 5, &Expected::genesis()), Tail::NoNewline { nuls: 9, .. }));
-        assert_eq!(tail(&[0; 9], 5, &Expected::genesis()), Tail::Torn { offset: 5, bytes: 9 });
+        assert!(matches!(tail(&padded, 5), Tail::NoNewline { nuls: 9, .. }));
+        assert_eq!(tail(&[0; 9], 5), Tail::Torn { offset: 5, bytes: 9 });
     }
 
     #[test]
     fn a_record_that_lost_its_newline_to_something_else_is_damage() {
         let mut line = genesis();
         line.push(b'\x0b');
-        assert!(matches!(tail(&line, 0, &Expected::genesis()), Tail::Damaged { .. }));
+        assert!(matches!(tail(&line, 0), Tail::Damaged { .. }));
         // Two records whose newline between them was flipped, the second one torn.
         let first = genesis();
         let hash = chain::decode(&first).expect("decodes").hash;
         let (second, _) = note(1, &hash, "x");
         for joint in [b"".as_slice(), b"\x0b", b"  "] {
             let torn = [first.as_slice(), joint, &second[..second.len() - 3]].concat();
-            assert!(matches!(tail(&torn, 0, &Expected::genesis()), Tail::Damaged { .. }));
+            assert!(matches!(tail(&torn, 0), Tail::Damaged { .. }));
             let behind = [&first[3..], joint, second.as_slice()].concat();
-            assert!(matches!(tail(&behind, 0, &Expected::genesis()), Tail::Damaged { .. }));
+            assert!(matches!(tail(&behind, 0), Tail::Damaged { .. }));
             let glued = [&first[..9], joint, second.as_slice()].concat();
-            assert!(matches!(tail(&glued, 0, &Expected::genesis()), Tail::Damaged { .. }));
+            assert!(matches!(tail(&glued, 0), Tail::Damaged { .. }));
         }
-    }
-
-    #[test]
-    fn a_whole_record_out_of_its_chain_is_damage() {
-        let (line, _) = note(4, &Hash::none(), "x");
-        let next = Expected { seq: 3, prev: None };
-        assert!(matches!(tail(&line, 0, &next), Tail::Damaged { fault: TailFault::Chain, .. }));
     }
 
     #[test]
     fn text_that_looks_like_a_record_is_still_torn() {
         let (line, _) = note(1, &Hash::none(), r#"{"seq":1,"hash":"0"} and more"#);
-        assert!(matches!(tail(&line[..line.len() - 1], 0, &Expected::genesis()), Tail::Torn { .. }));
+        assert!(matches!(tail(&line[..line.len() - 1], 0), Tail::Torn { .. }));
     }
 }

@@ -376,6 +376,9 @@ fn notes(turn: Option<&Turn>, now: &Now<'_>) -> Vec<String> {
     if let Some(parked) = &turn.parked {
         notes.push(format!("parked by {}: {}", parked.by, parked.why));
     }
+    if turn.lost_records {
+        notes.push("records of this turn are lost: what they held may have happened".to_owned());
+    }
     if let Some(cancelled) = &turn.cancelled {
         let reason = cancelled.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         notes.push(format!("cancelled by {}{reason}", cancelled.by));

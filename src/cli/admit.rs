@@ -248,9 +248,14 @@ impl Admission<'_> {
         let cancelled = turn.as_ref().is_some_and(|turn| turn.cancelled.is_some());
         if self.args.when_busy == WhenBusy::Reject || cancelled {
             let calls = if waiting.is_empty() { String::new() } else { format!(" ({})", waiting.join(", ")) };
-            return Err(Failure::new(Exit::Busy, "turn_open", format!("turn {open} is open{calls}"))
+            let (state, hint) = if cancelled {
+                ("cancelled and not settled yet", "settle it or recover it first")
+            } else {
+                ("open", "step it, settle it or recover it first; `--when-busy steer` lets the input join it")
+            };
+            return Err(Failure::new(Exit::Busy, "turn_open", format!("turn {open} is {state}{calls}"))
                 .with("turn", open)
-                .hint("step it, settle it or recover it first; `--when-busy steer` lets the input join it"));
+                .hint(hint));
         }
         let steered = Steered {
             turn: open.clone(),

@@ -249,10 +249,14 @@ pub fn damaged(path: &Path, damage: &[Damage]) -> Failure {
     .with("line", &first.line)
     .with("offset", &first.offset)
     .with("turns", &turns)
-    .hint(format!(
-        "`turnkeep verify {session}` shows all of it; `turnkeep recover {session} --salvage --why TEXT` goes on \
-         behind it"
-    ))
+    .hint(if first.line == 1 {
+        format!("`turnkeep verify {session}` shows all of it; {}", crate::verify::Code::NoGenesis.what_to_do())
+    } else {
+        format!(
+            "`turnkeep verify {session}` shows all of it; `turnkeep recover {session} --salvage --why TEXT` goes on \
+             behind it"
+        )
+    })
 }
 
 impl From<LockError> for Failure {

@@ -52,10 +52,15 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
         }
     }
     let exit = reports.iter().map(Report::worst).max().map_or(Exit::Done, exit_of);
+    // Whoever asks the session file need not be told to.
+    let asks_trees = args.with_tree || args.tree_file.is_some();
     if exit == Exit::Done {
         if let Some(path) = &args.heads {
             write_heads(context, path, &reports)?;
-        } else if expected.is_none() && reports.iter().any(|report| report.what == What::Journal) {
+        } else if expected.is_none()
+            && !asks_trees
+            && reports.iter().any(|report| report.what == What::Journal)
+        {
             context.out.note(PROVES);
         }
     }
@@ -384,7 +389,7 @@ impl<'a> FindingDocument<'a> {
             bytes: finding.bytes,
             message: &finding.message,
             turns: finding.turns.iter().map(crate::record::TurnId::as_str).collect(),
-            hint: finding.code.what_to_do(),
+            hint: finding.what_to_do(),
         }
     }
 }
@@ -395,7 +400,7 @@ fn print(context: &Context, report: &Report) -> Result<(), Failure> {
     }
     for finding in &report.findings {
         context.out.line(&told(finding))?;
-        context.out.line(&format!("  hint: {}", finding.code.what_to_do()))?;
+        context.out.line(&format!("  hint: {}", finding.what_to_do()))?;
     }
     context.out.line(&verdict_line(report))
 }

@@ -2,57 +2,49 @@
 //!
 //! A model's own items go back as they came, reasoning included; each call has one output item behind them.
 
-use super::{
-    Block, Context, Ids, Model, Node, Said, array, blocks, joined, system_prompt, texts, with_members,
-};
+use super::dialect::Dialect;
+use super::{Block, Model, Said, arguments, array, blocks, joined, mended, texts, told, with_members};
 use crate::json::{ObjectWriter, Raw, View};
 use crate::message::{Asked, Format};
 
 const OWN: Format = Format::OpenaiResponses;
 
-pub(super) fn render(nodes: &[Node]) -> Context {
-    let mut ids = Ids::default();
-    let system = system_prompt(nodes, OWN).map(|text| message("system", Raw::text(&text).get()));
-    let mut messages: Vec<Raw> = system.into_iter().collect();
-    for node in nodes {
-        match node {
-            Node::System(said) => messages.extend(said.own(OWN).map(items).unwrap_or_default()),
-            Node::User(said) => match said.own(OWN) {
-                Some(own) => messages.extend(items(own)),
-                None => messages.extend(user(&said.pi)),
-            },
-            Node::Model(model) => exchange(model, &mut ids, &mut messages),
+pub(super) struct Responses;
+
+impl Dialect for Responses {
+    const FORMAT: Format = OWN;
+
+    fn system(text: &str) -> Option<Raw> {
+        Some(message("system", Raw::text(text).get()))
+    }
+
+    fn own_system(own: &Raw) -> Vec<Raw> {
+        items(own)
+    }
+
+    fn user(pi: &Raw) -> Option<Raw> {
+        let parts = parts(&blocks(pi));
+        (!parts.is_empty()).then(|| message("user", &array(&parts)))
+    }
+
+    fn own_user(own: &Raw) -> Vec<Raw> {
+        items(own)
+    }
+
+    fn exchange(model: &Model, ids: &[String]) -> Vec<Raw> {
+        let mut kinds = Vec::new();
+        let mut messages = match model.said.own(OWN) {
+            Some(own) => own_items(own, model, ids, &mut kinds),
+            None => {
+                let calls = model.calls.iter().zip(ids).map(|(call, id)| function_call(call, id));
+                said(&texts(&blocks(&model.said.pi))).into_iter().chain(calls).collect()
+            }
+        };
+        for (position, (answer, id)) in model.answers.iter().zip(ids).enumerate() {
+            let kind = kinds.get(position).map_or("function_call", String::as_str);
+            messages.push(output(answer, id, kind));
         }
-    }
-    Context { messages, notes: Vec::new() }
-}
-
-fn user(pi: &Raw) -> Option<Raw> {
-    let parts = parts(&blocks(pi));
-    (!parts.is_empty()).then(|| message("user", &array(&parts)))
-}
-
-fn exchange(model: &Model, ids: &mut Ids, messages: &mut Vec<Raw>) {
-    let own = model.said.own(OWN);
-    let shown: Vec<String> = model
-        .calls
-        .iter()
-        .map(|call| {
-            let id = call.id.as_deref().unwrap_or_default();
-            if own.is_some() { ids.own(id) } else { ids.foreign(id) }
-        })
-        .collect();
-    let mut kinds = Vec::new();
-    if let Some(own) = own {
-        own_items(own, &shown, &mut kinds, messages);
-    } else {
-        let blocks = blocks(&model.said.pi);
-        messages.extend(said(&texts(&blocks)));
-        messages.extend(model.calls.iter().zip(&shown).map(|(call, id)| function_call(call, id)));
-    }
-    for (position, (answer, id)) in model.answers.iter().zip(&shown).enumerate() {
-        let kind = kinds.get(position).map_or("function_call", String::as_str);
-        messages.push(output(answer, id, kind));
+        messages
     }
 }
 
@@ -67,37 +59,73 @@ fn items(own: &Raw) -> Vec<Raw> {
         },
         _ => Vec::new(),
     };
-    items.into_iter().filter_map(|item| Raw::parse(item).ok()).collect()
+    items.into_iter().filter_map(telling_item).collect()
 }
 
-fn own_items(own: &Raw, ids: &[String], kinds: &mut Vec<String>, messages: &mut Vec<Raw>) {
-    for item in items(own) {
-        let object = item.view().object();
-        let kind = object.as_ref().and_then(|item| item.string("type")).unwrap_or_default();
-        let called = object.as_ref().and_then(|item| item.string("call_id"));
-        if is_output(item.get()) {
-            continue;
-        }
-        let is_call = kind.ends_with("_call") && called.is_some();
-        match ids.get(kinds.len()).filter(|_| is_call) {
-            Some(id) => {
-                messages.push(with_members(item.get(), &[("call_id", Raw::text(id).get())]));
-                kinds.push(kind);
-            }
-            None => messages.push(item),
-        }
+/// An item without text that says nothing; `None` where it then says nothing itself.
+fn telling_item(item: &str) -> Option<Raw> {
+    let object = View::of(item).object()?;
+    let is_message = object.string("type").map_or(object.get("role").is_some(), |kind| kind == "message");
+    if is_message {
+        Some(with_members(item, &[("content", &told(object.get("content"))?)]))
+    } else {
+        Raw::parse(item).ok()
     }
+}
+
+/// A model's own items, under the ids that its calls go by; `kinds` gets those of the calls.
+fn own_items(own: &Raw, model: &Model, ids: &[String], kinds: &mut Vec<String>) -> Vec<Raw> {
+    let mut kept = Vec::new();
+    for item in items(own).into_iter().filter(|item| !is_output(item.get())) {
+        let Some(object) = item.view().object() else { continue };
+        let kind = object.string("type").unwrap_or_default();
+        let is_call = kind.ends_with("_call") && object.string("call_id").is_some();
+        let call = model.calls.get(kinds.len()).zip(ids.get(kinds.len())).filter(|_| is_call);
+        let Some((call, id)) = call else {
+            kept.push(item);
+            continue;
+        };
+        let (id, arguments) = (Raw::text(id), mended(object.get("arguments"), call));
+        let mut members = vec![("call_id", id.get())];
+        if let Some(arguments) = arguments.as_ref().filter(|_| kind == "function_call") {
+            members.push(("arguments", arguments.get()));
+        }
+        kept.push(with_members(item.get(), &members));
+        kinds.push(kind);
+    }
+    // What was cut off may have been thought and never said, and is refused so.
+    while kept.last().is_some_and(is_reasoning) {
+        kept.pop();
+    }
+    kept
+}
+
+fn is_reasoning(item: &Raw) -> bool {
+    item.view().object().is_some_and(|item| item.string("type").as_deref() == Some("reasoning"))
 }
 
 fn output(answer: &Said, id: &str, kind: &str) -> Raw {
     if let Some(own) = answer.own(OWN) {
-        return with_members(own.get(), &[("call_id", Raw::text(id).get())]);
+        let id = Raw::text(id);
+        let mut members = vec![("call_id", id.get())];
+        let said = own.view().object().and_then(|own| own_output(own.get("output").unwrap_or("null")));
+        members.extend(said.as_deref().map(|said| ("output", said)));
+        return with_members(own.get(), &members);
     }
     let blocks = blocks(&answer.pi);
     let images = blocks.iter().any(|block| matches!(block, Block::Image(..)));
     let output = if images { array(&parts(&blocks)) } else { joined(&texts(&blocks)) };
     let item = ObjectWriter::default().string("type", &format!("{kind}_output")).string("call_id", id);
     item.raw("output", &output).finish()
+}
+
+/// A list that says nothing is refused; the output of some tools is an object.
+fn own_output(output: &str) -> Option<String> {
+    match View::of(output) {
+        View::Array(_) => Some(told(Some(output)).unwrap_or_else(|| "\"\"".to_owned())),
+        View::Null => Some("\"\"".to_owned()),
+        _ => None,
+    }
 }
 
 fn said(texts: &[&str]) -> Option<Raw> {
@@ -111,7 +139,7 @@ fn said(texts: &[&str]) -> Option<Raw> {
 
 fn function_call(call: &Asked, id: &str) -> Raw {
     let item = ObjectWriter::default().string("type", "function_call").string("call_id", id);
-    item.string("name", &call.tool).string("arguments", call.args.get()).finish()
+    item.string("name", &call.tool).string("arguments", arguments(call).get()).finish()
 }
 
 fn parts(blocks: &[Block<'_>]) -> Vec<Raw> {

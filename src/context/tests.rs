@@ -1,5 +1,6 @@
 //! What a model is shown next, by format and by what happened.
 
+use super::dialect::{Ids, derived};
 use super::*;
 use crate::chain::{LINE_BYTES_MAX, digest};
 use crate::draft::Draft;
@@ -9,6 +10,7 @@ use crate::record::{
     TreeMode, TurnId,
 };
 use crate::recovery::intents;
+use std::collections::HashSet;
 
 /// A turn in the making.
 struct Story {
@@ -141,8 +143,7 @@ fn a_message_goes_back_as_its_provider_made_it() {
         [
             r#"{"role":"user","content":[{"type":"text","text":"Do both"}]}"#,
             r#"{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"sig"},{"type":"text","text":"Both."},{"type":"tool_use","id":"toolu_1","name":"read","input":{"n":1e2}},{"type":"tool_use","id":"toolu_2","name":"mail","input":{}}]}"#,
-            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"document","x":1}],"is_error":true},{"type":"tool_result","tool_use_id":"toolu_2","content":[{"type":"text","text":"sent"}]}]}"#,
-            r#"{"role":"user","content":[{"type":"text","text":"hurry"}]}"#,
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"document","x":1}],"is_error":true},{"type":"tool_result","tool_use_id":"toolu_2","content":[{"type":"text","text":"sent"}]},{"type":"text","text":"hurry"}]}"#,
         ]
     );
 }
@@ -246,6 +247,57 @@ fn the_items_of_a_response_go_back_with_outputs_of_their_kind() {
             r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,QQ=="}}]}"#,
         ]
     );
+}
+
+#[test]
+fn half_arguments_of_a_message_that_was_cut_off_stand_inside_an_object() {
+    let half = r#""{\"to\": \"ad""#;
+    for (format, body) in [
+        (
+            Format::OpenaiChat,
+            format!(
+                r#"{{"role":"assistant","content":"","tool_calls":[{{"id":"c","type":"function","function":{{"name":"mail","arguments":{half}}}}}]}}"#
+            ),
+        ),
+        (
+            Format::Anthropic,
+            format!(
+                r#"{{"role":"assistant","content":[{{"type":"tool_use","id":"c","name":"mail","input":{half}}}]}}"#
+            ),
+        ),
+        (
+            Format::OpenaiResponses,
+            format!(
+                r#"[{{"type":"reasoning","id":"r","summary":[]}},{{"type":"function_call","call_id":"c","name":"mail","arguments":{half}}},{{"type":"reasoning","id":"r2","summary":[]}}]"#
+            ),
+        ),
+    ] {
+        let mut story = Story::begin(r#""go""#, None);
+        let seq = story.message(format, &body);
+        story.result(&format!("{seq}.0"), r#""""#, false);
+        let arguments = r#"{"arguments":"{\"to\": \"ad"}"#;
+        let spelled = Raw::text(arguments);
+        for shown in [Format::OpenaiChat, Format::OpenaiResponses, Format::Anthropic] {
+            let context = story.context(shown).concat();
+            let expected = if shown == Format::Anthropic { arguments } else { spelled.get() };
+            assert!(context.contains(expected), "{format} as {shown}: {context}");
+            assert!(!context.contains("r2"), "reasoning that leads to nothing: {context}");
+        }
+    }
+}
+
+#[test]
+fn what_joined_behind_the_last_word_of_the_model_is_what_it_is_asked() {
+    let mut story = Story::begin(r#""go""#, None);
+    story.message(Format::OpenaiChat, r#"{"role":"assistant","content":"Done."}"#);
+    story.steer(r#""really?""#);
+    let asked = r#"{"role":"user","content":"really?"}"#;
+    assert_eq!(story.context(Format::OpenaiChat)[2..], [asked]);
+    // An answer that was on its way before the model knew of it stays in front.
+    story.message(Format::OpenaiChat, r#"{"role":"assistant","content":"Bye."}"#);
+    assert_eq!(story.context(Format::OpenaiChat)[3..], [asked]);
+    let anthropic = story.context(Format::Anthropic);
+    assert_eq!(anthropic.len(), 3, "roles alternate: {anthropic:#?}");
 }
 
 const TREE: &str = r#"{"type":"session","version":3,"id":"sess"}

@@ -155,10 +155,11 @@ pub fn load(file: &dyn StoredFile, reach: Reach) -> io::Result<Loaded> {
         && let Some(from) = newest_base(file)?
     {
         let loaded = Reader::new(Retain::Unclosed).read(file, from)?;
-        if loaded.damage.is_empty() {
+        // Damage is told with its line number, and which turn a record behind it is of may stand before the base.
+        let lost = loaded.session.as_ref().is_some_and(Session::has_lost);
+        if loaded.damage.is_empty() && !lost {
             return Ok(loaded);
         }
-        // Damage is told with its line number, and that takes the whole file.
     }
     let retain = match reach {
         Reach::All(retain) => retain,
@@ -345,16 +346,12 @@ impl Follower {
     /// Takes the bytes behind the last newline.
     pub fn take_tail(&mut self, offset: u64, bytes: &[u8]) -> Tail {
         self.end = offset;
-        let tail = match (scan::tail(bytes, offset, &self.expected), &self.unbroken) {
-            (Tail::Damaged { fault: TailFault::Chain, .. }, Some(unbroken)) => {
-                scan::tail(bytes, offset, unbroken)
-            }
-            (tail, _) => tail,
-        };
+        let tail = scan::tail(bytes, offset);
         match &tail {
             Tail::NoNewline { record, offset, end, .. } => {
                 self.line += 1;
-                self.take_record(*offset, end - offset, record);
+                // What is wrong with it is wrong with the whole line; its newline is written before anything else.
+                self.take_record(*offset, end - offset + 1, record);
                 self.end = *end;
             }
             Tail::Damaged { offset, bytes, fault } => {

@@ -226,12 +226,14 @@ fn report_foreign(adoption: &mut Adoption, turn: &Turn, tree: &Tree, known: &Has
         let lines: Vec<String> = foreign
             .iter()
             .filter_map(|index| tree.entries.get(*index))
-            .map(|entry| format!("{} ({})", entry.id, entry.line))
+            .map(|entry| format!("{} (line {})", entry.id, entry.line))
             .take(5)
             .collect();
+        let entries = if foreign.len() == 1 { "an entry" } else { "entries" };
+        let more = foreign.len() - lines.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         adoption.notes.push(format!(
-            "the session file has {} entries since admission that are not of this turn: {} (line)",
-            foreign.len(),
+            "the session file has {entries} since admission that this turn does not have: {}{more}",
             lines.join(", ")
         ));
     }

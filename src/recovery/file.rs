@@ -112,7 +112,10 @@ pub fn header_for(turn: &Turn, history: &History) -> Raw {
         _ => None,
     });
     own.unwrap_or_else(|| {
-        let id = tree::entry_id(turn.id.as_str(), turn.admitted.hash.as_str(), "session");
+        // Where the write of the admission was torn before it, the record of the turn still knows whose it was.
+        let known = turn.tree.as_ref().and_then(|tree| tree.header_id.clone());
+        let made = || tree::entry_id(turn.id.as_str(), turn.admitted.hash.as_str(), "session");
+        let id = known.unwrap_or_else(made);
         let at = turn.admitted.at.as_str();
         let path = turn.tree.as_ref().map_or("/", |tree| tree.path.as_str());
         let cwd = std::path::Path::new(path).parent().map_or("/".into(), |folder| folder.to_string_lossy());

@@ -4,12 +4,13 @@
 //! verification alike; what only a writer can know (who is alive, the policy in force now, the tree) is not here.
 
 mod calls;
+mod lost;
 mod said;
 mod turn;
 
-use super::{Attempt, Mark, Retain, Session, Settled, Turn};
+use super::{Gap, Mark, Retain, Session, Settled, Turn};
 use crate::json::Raw;
-use crate::record::{self, Cause, Decision, DeliveryState, Hash, Kind, Record, SettledStatus, TurnId};
+use crate::record::{self, Decision, DeliveryState, Hash, Kind, Record, SettledStatus, TurnId};
 
 /// A record that may not follow what stands before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,6 +112,9 @@ impl Session {
         }
         for turn in self.turns.iter_mut().filter(|turn| !turn.is_closed()) {
             turn.lost_records = true;
+            if turn.gap == Gap::None {
+                turn.gap = Gap::Records;
+            }
         }
     }
 
@@ -118,6 +122,11 @@ impl Session {
     pub fn pass_illegal(&mut self, seq: u64, offset: u64) {
         self.pass_break(offset);
         self.seqs_passed = seq.saturating_sub(self.head.seq).max(self.seqs_passed + 1);
+    }
+
+    /// Whether records are lost among those that were read.
+    pub fn has_lost(&self) -> bool {
+        self.lost > 0
     }
 
     /// There is damage that nobody acknowledged: for whoever only looks, all that it may have touched is uncertain.
@@ -132,6 +141,9 @@ impl Session {
         let head = self.head.clone();
         for turn in self.turns.iter_mut().filter(touched) {
             turn.count_as_lost(&head);
+            if turn.is_closed() {
+                self.closed_attempts.insert(turn.id.clone(), turn.current_number());
+            }
         }
     }
 
@@ -243,25 +255,12 @@ impl Session {
     /// Begins a turn whose admission is lost, from `from` on: nothing is known of its input, delivery key or tree.
     fn admit_unseen(&mut self, id: &TurnId, record: &Record, from: u64) {
         let first = Mark { offset: from, ..mark(record, from) };
-        let number = record.kind.attempt().filter(|_| !matches!(record.kind, Kind::Attempt(_)));
-        let attempts = number.into_iter().map(|number| Attempt {
-            number,
-            begun: first.clone(),
-            first_seq: first.seq,
-            cause: Cause::Admit,
-            owner: None,
-            lease_ms: None,
-            renewed: first.at.clone(),
-            progress: false,
-            recovered: None,
-            branched: None,
-        });
         let input = Raw::text("");
         let input_sha256 = crate::chain::digest(input.get().as_bytes());
         self.ids.insert(id.clone());
         self.turns.push(Turn {
-            attempts: attempts.collect(),
             lost_records: true,
+            gap: Gap::Admission,
             ..new_turn(id, first, input, input_sha256)
         });
     }
@@ -288,8 +287,18 @@ impl Session {
         }
         let Some(turn) = self.turns.iter_mut().find(|turn| turn.id == *id) else { return Ok(()) };
         let mark = mark(record, offset);
-        turn.take(&record.kind, &mark, &genesis, lost)?;
+        if turn.gap == Gap::None {
+            turn.take(&record.kind, &mark, &genesis, lost)?;
+        } else {
+            let mut supposed = turn.clone();
+            supposed.presuppose(&record.kind, &mark, &genesis);
+            supposed.take(&record.kind, &mark, &genesis, lost)?;
+            *turn = supposed;
+        }
         turn.newest = mark;
+        if let Some(key) = turn.delivery_key.as_ref().filter(|key| !self.keys.contains_key(*key)) {
+            self.keys.insert(key.clone(), id.clone());
+        }
         if let Kind::Steered(record::Steered { delivery: Some(key), .. }) = &record.kind {
             self.keys.insert(key.clone(), id.clone());
         }
@@ -343,6 +352,7 @@ fn new_turn(id: &TurnId, admitted: Mark, input: Raw, input_sha256: Hash) -> Turn
         unparked_behind: 0,
         stragglers: Vec::new(),
         lost_records: false,
+        gap: Gap::None,
         lost_numbers: 0,
     }
 }

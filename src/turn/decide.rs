@@ -123,6 +123,9 @@ fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Replay
     {
         return (Decision::Await, format!("its runner lives (pid {})", runner.pid));
     }
+    if call.source == Source::Lost && !call.may_have_run() {
+        return (Decision::NotRun, "what it asked for is lost".into());
+    }
     if call.may_have_run() {
         claimed(turn, call, now, current, stored)
     } else {
@@ -156,7 +159,7 @@ fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Repla
     if call.unknown.is_some() || current.unknown.is_some() {
         return (Decision::Hold, format!("{since}; {both}; its policy says hold"));
     }
-    if call.source == Source::Declared {
+    if !call.from_model() {
         return (Decision::Hold, format!("{since}; {both}; no model can be told"));
     }
     (Decision::Interrupt, format!("{since}; {both}"))
@@ -173,6 +176,9 @@ fn unclaimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule) -> (Decisio
     match approval(call, now, current) {
         Word::Denied => (Decision::NotRun, "never claimed; denied".into()),
         Word::Missing => (Decision::Ask, "never claimed; it needs an approval".into()),
+        Word::Given | Word::NotNeeded if call.not_applied.is_some() => {
+            (Decision::Run, "it was not applied, and not claimed since".into())
+        }
         Word::Given | Word::NotNeeded => (Decision::Run, "never claimed".into()),
     }
 }

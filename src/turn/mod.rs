@@ -117,8 +117,21 @@ pub struct Turn {
     pub stragglers: Vec<(Option<CallRef>, Mark)>,
     /// Whether a damaged range that was acknowledged may have held records of it.
     pub lost_records: bool,
+    /// What stands before the next record that nobody acknowledged yet.
+    pub gap: Gap,
     /// How many records were lost since its newest attempt: each may have been an attempt.
     pub lost_numbers: u64,
+}
+
+/// Lost records: what the next one presupposes may have been in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gap {
+    /// None.
+    None,
+    /// Records of the turn may be among them.
+    Records,
+    /// Its `admitted` is among them, so that its input, tree and delivery key are not known.
+    Admission,
 }
 
 /// One attempt.
@@ -275,6 +288,8 @@ pub enum Source {
     Failed,
     /// Declared without a model message.
     Declared,
+    /// In a record that is lost: only its name and what came of it are known.
+    Lost,
 }
 
 /// One call.
@@ -456,7 +471,9 @@ impl Turn {
     /// Settled, and its reply sent or waived if there is a delivery key and a reply.
     pub fn is_closed(&self) -> bool {
         let Some(settled) = &self.settled else { return false };
-        if self.delivery_key.is_none() || !settled.has_reply {
+        // A record behind the gap may tell the key.
+        let may_have_key = self.gap == Gap::Admission;
+        if !settled.has_reply || (self.delivery_key.is_none() && !may_have_key) {
             return true;
         }
         self.delivery
@@ -584,6 +601,6 @@ impl Call {
 
     /// Whether it was asked for by a model.
     pub fn from_model(&self) -> bool {
-        self.source != Source::Declared
+        !matches!(self.source, Source::Declared | Source::Lost)
     }
 }

@@ -35,6 +35,22 @@ pub enum Do {
 }
 
 impl Do {
+    /// Every act, in the order of the documentation.
+    pub const ALL: [Self; 12] = [
+        Self::Done,
+        Self::Recover,
+        Self::Unpark,
+        Self::RunScript,
+        Self::RunCalls,
+        Self::Ask,
+        Self::Reconcile,
+        Self::Await,
+        Self::CallModel,
+        Self::Settle,
+        Self::Deliver,
+        Self::ReconcileDelivery,
+    ];
+
     /// The word in `next.do`.
     pub fn word(self) -> &'static str {
         match self {
@@ -240,8 +256,10 @@ impl<'a> Outlook<'a> {
                 return says(r#do, refs, why);
             }
         }
+        let turn_cancelled = self.turn.cancelled.is_some();
         match self.model_is_due() {
             Some(why) => says(Do::CallModel, Vec::new(), why),
+            None if turn_cancelled => says(Do::Settle, Vec::new(), "the turn was cancelled"),
             None => says(Do::Settle, Vec::new(), "all calls are answered and the model has spoken"),
         }
     }

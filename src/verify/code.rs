@@ -106,7 +106,7 @@ codes! {
     Policy "TK021" "policy" Damage
         "another program wrote this record: find out whether the call ran again"
     NoGenesis "TK022" "no-genesis" Damage
-        "the beginning of the file is gone: bring back a copy"
+        "the first record names the session, and `--salvage` needs it: bring back a copy, or move the file away and begin anew"
     DamagedTail "TK023" "damaged-tail" Damage
         "a crash does not explain these bytes: bring back a copy, or `turnkeep recover --salvage --why TEXT`"
     QuarantineMissing "TK024" "quarantine-missing" Damage

@@ -131,6 +131,14 @@ impl Finding {
         }
     }
 
+    /// What to do about it.
+    pub fn what_to_do(&self) -> &'static str {
+        let first_record = self.code != Code::AcknowledgedDamage
+            && self.line == Some(1)
+            && self.code.what_to_do().contains("--salvage");
+        if first_record { Code::NoGenesis.what_to_do() } else { self.code.what_to_do() }
+    }
+
     /// About a part of a file.
     fn at(mut self, line: u64, offset: u64, bytes: u64) -> Self {
         (self.line, self.offset, self.bytes) = (Some(line), Some(offset), Some(bytes));
@@ -438,7 +446,7 @@ fn code_of(flaw: &Flaw) -> Code {
             Fault::Spelling(_) => Code::Spelling,
         },
         Flaw::Tail(TailFault::RecordWithin) => Code::DamagedTail,
-        Flaw::Tail(TailFault::Chain) | Flaw::Chain { .. } => Code::Chain,
+        Flaw::Chain { .. } => Code::Chain,
         Flaw::Illegal(illegal) => match illegal.rule {
             Rule::Transition => Code::IllegalTransition,
             Rule::Policy => Code::Policy,

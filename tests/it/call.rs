@@ -555,3 +555,51 @@ fn a_lease_that_ran_out_does_not_end_the_owners_own_steps() {
     assert!(taken.ends_with(":2"));
     sandbox.step(&ticket, ["claim", "c1"]).exits(5);
 }
+
+/// Nobody ever claimed it, so its result is no straggler, whoever brings it.
+#[test]
+fn a_late_result_of_a_call_that_was_never_claimed_is_refused() {
+    let mut turn = turn_with("bash");
+    let (new, _owner) = turn.taken_over();
+    for ticket in [turn.ticket.clone(), new] {
+        turn.sandbox.unchanged("s", || {
+            let ran = turn.sandbox.step_in(&ticket, ["--json", "result", &turn.call, "-"], "late");
+            ran.exits(6).error("unclaimed_result");
+        });
+    }
+}
+
+/// Each says what is true: who did not start the call, and why.
+#[test]
+fn a_call_that_was_not_run_says_who_did_not_start_it() {
+    let told = |act: &dyn Fn(&Turn)| {
+        let turn = turn_with("bash");
+        act(&turn);
+        let journal = turn.sandbox.journal("s");
+        text(&journal.iter().find(|record| record["kind"] == "not_run").unwrap()["explanation"])
+    };
+    let blocked = told(&|turn| {
+        turn.step(&["result", &turn.call, "--not-run"]).ok();
+    });
+    assert!(blocked.contains("the agent did not start it"), "{blocked}");
+    let settled = told(&|turn| {
+        turn.step(&["settle", "--status", "failed"]).ok();
+    });
+    assert!(settled.contains("the turn was settled before it began"), "{settled}");
+    for text in [blocked, settled] {
+        assert!(!text.contains("ended before"), "{text}");
+    }
+}
+
+#[test]
+fn a_call_behind_a_not_applied_is_run_and_said_to_be_so() {
+    let mut turn = turn_with("bash").claimed();
+    turn.owner.take().unwrap().die();
+    let person = ["--by", "ada", "--session", "s"];
+    let words = ["step", "reconcile", &turn.call, "--outcome", "not_applied"];
+    turn.sandbox.run(words.iter().chain(&person)).ok();
+    let ran = turn.sandbox.run(["recover", "s", "--owner-pid", "none", "--json"]).ok().json();
+    let decided = at(&ran, "/decisions/0");
+    assert_eq!(decided["decision"], "run");
+    assert_eq!(decided["why"], "it was not applied, and not claimed since");
+}

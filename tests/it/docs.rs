@@ -89,7 +89,7 @@ fn the_policies_in_the_documents_are_policies() {
     assert_eq!(policy.classify("memory", r#"{"action":"search"}"#).replay, Replay::Safe);
     assert_eq!(policy.classify("memory", "{}").replay, Replay::Never);
     assert_eq!((policy.classify("read", "{}").replay, policy.attempts_max()), (Replay::Never, 5));
-    for example in ["policy", "quickstart", "script"] {
+    for example in ["policy", "quickstart", "script", "shell-agent"] {
         let name = format!("examples/{example}/policy.json");
         let (_, text) = document(&name);
         Policy::parse(text.as_bytes(), &name).expect("a policy");
@@ -110,4 +110,13 @@ fn the_findings_are_those_of_the_code() {
         writeln!(table, "| {} | {name} | {severity} | {} |", code.code(), code.what_to_do()).expect("text");
     }
     generated("verify-codes.md", &table);
+}
+
+#[test]
+fn every_act_that_may_come_next_is_explained() {
+    let (_, text) = document("recovery.md");
+    let rows: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("| `")?.split("` | ").next()).collect();
+    let words: Vec<&str> = turnkeep::turn::next::Do::ALL.iter().map(|act| act.word()).collect();
+    assert_eq!(rows, words);
 }

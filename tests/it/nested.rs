@@ -50,3 +50,16 @@ fn behind_a_crash_they_are_closed_and_their_parent_is_bold_only_if_they_are() {
         assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
     }
 }
+
+#[test]
+fn nothing_is_nested_in_a_call_that_is_over() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &[]);
+    sandbox.announce(&ticket, &[("outer", "code", json!({}))]);
+    sandbox.step(&ticket, ["claim", "outer"]).ok();
+    sandbox.step_in(&ticket, ["result", "outer", "-"], "ran").ok();
+    sandbox.unchanged("s", || {
+        sandbox.step(&ticket, declare("inner", "read", "outer")).exits(6).says("answered already");
+    });
+}

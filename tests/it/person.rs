@@ -241,3 +241,61 @@ fn a_parked_turn_accepts_persons_acts_and_results_of_live_claims() {
     assert_eq!(at(&cancelled, "/next/do"), "unpark");
     assert!(text(at(&cancelled, "/next/why")).contains("attempt"), "{cancelled}");
 }
+
+/// Who acts over the head of a living claimant has to say why, and it is kept.
+#[test]
+fn a_forced_denial_keeps_its_reason() {
+    let sandbox = Sandbox::new();
+    sandbox.policy(json!([{"tool": "look", "replay": "safe", "approval": "required"}]));
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &[]);
+    let call = format!("{}.0", sandbox.announce(&ticket, &[("c1", "look", json!({}))]));
+    let person = ["--by", "ada", "--session", "s"];
+    sandbox.run(["step", "approve", &call].iter().chain(&person)).ok();
+    sandbox.step(&ticket, ["claim", &call]).ok();
+    let deny = ["step", "deny", &call];
+    sandbox.run(deny.iter().chain(&person)).exits(4);
+    let forced = ["--force", "--why", "stuck"];
+    sandbox.run(deny.iter().chain(&person).chain(&forced)).ok();
+    let journal = sandbox.journal("s");
+    let denied = journal.iter().rfind(|record| record["kind"] == "approval").unwrap();
+    assert_eq!((&denied["decision"], &denied["reason"]), (&json!("denied"), &json!("stuck")));
+    assert_eq!(
+        sandbox.run(deny.iter().chain(&person).chain(&forced)).ok().repeated(),
+        denied["seq"].as_u64().unwrap()
+    );
+}
+
+#[test]
+fn a_cancelled_turn_says_so() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    sandbox.admit(&owner, "s", &[]);
+    sandbox.run(["step", "cancel", "--by", "ada", "--session", "s"]).ok();
+    let status = sandbox.run(["inspect", "s", "--json"]).ok().json();
+    assert_eq!(
+        (&status["next"]["do"], &status["next"]["why"]),
+        (&json!("settle"), &json!("the turn was cancelled"))
+    );
+    let busy = ["admit", "s", "--text", "x", "--when-busy", "steer", "--owner-pid", "none"];
+    let ran = sandbox.run(busy).exits(4);
+    assert!(ran.stderr.contains("cancelled") && !ran.stderr.contains("--when-busy"), "{}", ran.stderr);
+}
+
+/// A bot that knows nothing but its key asks with it.
+#[test]
+fn every_view_of_a_turn_is_found_by_its_delivery_key() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k1"]);
+    sandbox.announce(&ticket, &[("c1", "look", json!({}))]);
+    for place in [&[][..], &["s"]] {
+        let ask =
+            |more: &[&str]| sandbox.run([&["inspect"], place, &["--delivery", "k1"], more].concat()).ok();
+        assert_eq!(ask(&["--next"]).stdout.lines().next(), Some("run_calls"));
+        assert_eq!(ask(&["--call", "c1", "--json"]).json()["turn"], "t1");
+        assert_eq!(ask(&["--json"]).json()["turn"], "t1");
+    }
+    sandbox.run(["inspect", "--delivery", "k2", "--next"]).exits(8);
+    sandbox.run(["inspect", "--delivery", "k1", "--records"]).exits(2);
+}

@@ -1,6 +1,6 @@
 //! `recover --salvage`: going on behind damage, with every byte kept and every doubt counted against us.
 
-use crate::kit::{Owner, Ran, Sandbox, assistant};
+use crate::kit::{Owner, Ran, Sandbox, assistant, text};
 use serde_json::json;
 
 struct Session {
@@ -168,7 +168,13 @@ fn a_damaged_genesis_cannot_be_salvaged() {
     let mut lines = session.lines();
     lines[0][40] ^= 1;
     session.put(&lines);
-    session.salvage(&[]).exits(3);
+    // Nobody is sent in circles.
+    for ran in
+        [session.salvage(&[]), session.sandbox.run(["inspect", "s"]), session.sandbox.run(["verify", "s"])]
+    {
+        let all = ran.exits(3).all();
+        assert!(!all.contains("--salvage --why") && all.contains("bring back a copy"), "{all}");
+    }
     assert_eq!(session.sandbox.journal_bytes("s"), lines.concat());
 }
 
@@ -220,4 +226,185 @@ fn a_branch_whose_record_is_lost_is_gone_on_with() {
     let go = ["recover", "s", "--unpark", "--by", "ada", "--why", "looked", "--owner-pid", "none"];
     sandbox.run(go).ok();
     assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+}
+
+/// A closed turn, one whose delivery is begun, and an open one in which much has happened; nothing may run again.
+fn eventful() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.policy(json!([
+        {"tool": "read", "replay": "safe"},
+        {"tool": "pay", "replay": "never", "unknown": "hold"},
+        {"tool": "deploy", "replay": "never", "approval": "required"},
+    ]));
+    let admit = |turn: &str, more: &[&str]| {
+        let words = ["admit", "s", "--turn", turn, "--text", turn, "--owner-pid", "none"];
+        sandbox.run(words.iter().chain(more)).ok().line()
+    };
+    for (turn, key) in [("t0", "k0"), ("t1", "k1")] {
+        let ticket = admit(turn, &["--delivery", key]);
+        sandbox.step_in(&ticket, ["message", "-"], assistant("Yes.", &[]).to_string()).ok();
+        sandbox.step(&ticket, ["settle"]).ok();
+        sandbox.step(&ticket, ["deliver", "--begin"]).ok();
+        if turn == "t0" {
+            sandbox.step(&ticket, ["deliver", "--receipt", "r"]).ok();
+        }
+    }
+    admit("t2", &["--delivery", "k2"]);
+    let ticket = sandbox.run(["recover", "s:t2", "--owner-pid", "none", "--force", "--why", "w"]).ok().line();
+    let calls = [("c1", "read"), ("c2", "send"), ("c3", "pay"), ("c4", "deploy"), ("c5", "send")];
+    let calls = calls.map(|(id, tool)| (id, tool, json!({})));
+    sandbox.announce(&ticket, &calls);
+    for call in ["c1", "c2", "c3"] {
+        sandbox.step(&ticket, ["claim", call]).ok();
+    }
+    sandbox.step_in(&ticket, ["result", "c1", "-"], "read").ok();
+    sandbox.step_in(&ticket, ["result", "c2", "-"], "sent").ok();
+    sandbox.run(["step", "approve", "c4", "--by", "ada", "--session", "s"]).ok();
+    sandbox.step(&ticket, ["dispatch", "c4", "--to", "farm"]).ok();
+    sandbox.run(["step", "steer", "--text", "also", "--session", "s"]).ok();
+    sandbox.step(&ticket, ["claim", "c5"]).ok();
+    sandbox
+}
+
+/// Does what `next` says about each turn that is not closed, as driver and as person, until all are.
+fn follow_to_the_end(sandbox: &Sandbox) {
+    for _ in 0..60 {
+        let status = sandbox.run(["inspect", "s", "--json"]).ok().json();
+        let (turn, refs) = (text(&status["turn"]), status["next"]["refs"].as_array().unwrap().clone());
+        let named = format!("s:{turn}");
+        let ticket = format!("{named}:{}", status["attempt"]);
+        let each = |act: &dyn Fn(&str)| refs.iter().for_each(|call| act(call.as_str().unwrap()));
+        let person = ["--by", "ada", "--session", &named];
+        let word = text(&status["next"]["do"]);
+        match word.as_str() {
+            "done" => return,
+            "unpark" => {
+                let words =
+                    ["recover", &named, "--unpark", "--by", "ada", "--why", "w", "--owner-pid", "none"];
+                let code = sandbox.run(words).code();
+                assert!([0, 14].contains(&code), "{code}");
+            }
+            "recover" => {
+                sandbox.run(["recover", &named, "--owner-pid", "none"]).ok();
+            }
+            "reconcile" => each(&|call| {
+                let words = ["step", "reconcile", call, "--outcome", "unknown"];
+                sandbox.run(words.iter().chain(&person)).ok();
+            }),
+            "ask" => each(&|call| {
+                sandbox.run(["step", "deny", call].iter().chain(&person)).ok();
+            }),
+            "await" => each(&|call| {
+                sandbox.step_in(&ticket, ["result", call, "-"], "came").ok();
+            }),
+            "run_calls" => each(&|call| panic!("call {call} may have run: {status}")),
+            "call_model" => {
+                sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+            }
+            "settle" => {
+                sandbox.step(&ticket, ["settle"]).ok();
+            }
+            "deliver" => {
+                sandbox.step(&ticket, ["deliver", "--", "true"]).ok();
+            }
+            "reconcile_delivery" => {
+                let words = ["step", "deliver", "--waive", "--why", "w"];
+                sandbox.run(words.iter().chain(&person)).ok();
+            }
+            other => panic!("{other}: {status}"),
+        }
+    }
+    panic!("next leads nowhere: {}", sandbox.run(["inspect", "s"]).stdout);
+}
+
+/// Whichever lines are lost: the others count, nothing runs twice, old tickets are fenced, and each turn can be closed.
+#[test]
+fn every_line_may_be_lost_and_every_two_in_a_row() {
+    let sandbox = eventful();
+    let whole = sandbox.journal_bytes("s");
+    let lines: Vec<Vec<u8>> = whole.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    // Two in a row take as long again.
+    let longest = if std::env::var_os("TURNKEEP_SLOW").is_some() { 2 } else { 1 };
+    for (first, count) in (1..lines.len()).flat_map(|first| (1..=longest).map(move |count| (first, count))) {
+        let mut damaged = lines.clone();
+        damaged.iter_mut().skip(first).take(count).for_each(|line| line[40] ^= 1);
+        std::fs::write(sandbox.journal_path("s"), damaged.concat()).unwrap();
+        let words = ["recover", "s", "--owner-pid", "none", "--salvage", "--why", "the disk"];
+        let code = sandbox.run(words).code();
+        assert!([0, 10, 14].contains(&code), "line {first}: {code}");
+        let verdict = sandbox.run(["verify", "s"]).ok();
+        let lost = verdict.stdout.lines().filter(|line| line.starts_with("TK050"));
+        assert_eq!(lost.count(), count.min(lines.len() - first), "line {first}: {}", verdict.stdout);
+        let kept = sandbox.journal_bytes("s");
+        let status = sandbox.run(["inspect", "s", "--turn", "t2", "--json"]).all();
+        if status.contains(r#""state":"parked""#) {
+            for ticket in ["s:t2:1", "s:t2:2"] {
+                let ran = sandbox.step(ticket, ["heartbeat"]);
+                assert!([5, 6, 14].contains(&ran.code()), "line {first}: {ticket}: {}", ran.all());
+            }
+        }
+        assert!(sandbox.journal_bytes("s") == kept, "line {first}");
+        follow_to_the_end(&sandbox);
+        sandbox.run(["verify", "s"]).ok();
+        for key in ["k0", "k1", "k2"] {
+            let found = sandbox.run(["inspect", "--delivery", key]).code();
+            assert!(found == 0 || found == 8, "line {first}: {key}");
+        }
+    }
+}
+
+/// The first `attempt` of a turn is lost: what was done under it stands, and its ticket is nobody's any more.
+#[test]
+fn a_lost_first_attempt_takes_nothing_with_it() {
+    let sandbox = Sandbox::new();
+    let old = sandbox.run(["admit", "s", "--text", "hi", "--owner-pid", "none"]).ok().line();
+    sandbox.announce(&old, &[("a", "send", json!({}))]);
+    sandbox.step(&old, ["run", "a", "--", "sh", "-c", "cat; echo sent >>effects"]).ok();
+    let mut bytes = sandbox.journal_bytes("s");
+    let at = bytes.windows(7).position(|word| word == b"attempt").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(sandbox.journal_path("s"), &bytes).unwrap();
+    sandbox.run(["recover", "s", "--salvage", "--why", "disk", "--owner-pid", "none"]).exits(14);
+    let words = ["recover", "s", "--unpark", "--by", "me", "--why", "looked", "--owner-pid", "none"];
+    let new = sandbox.run(words).ok().line();
+    assert_ne!(old, new);
+    assert_eq!(sandbox.run(["inspect", "s", "--json"]).ok().json()["calls"][0]["state"], "result");
+    sandbox.step(&new, ["run", "a", "--", "sh", "-c", "echo sent >>effects"]).exits(10);
+    for words in [&["run", "a", "--", "sh", "-c", "echo sent >>effects"][..], &["settle"]] {
+        let code = sandbox.step(&old, words).code();
+        assert!([5, 10].contains(&code), "{words:?}: {code}");
+    }
+    assert_eq!(std::fs::read_to_string(sandbox.path("effects")).unwrap(), "sent\n");
+}
+
+/// What came of a call is known although its message is lost, and an operator sees that it was.
+#[test]
+fn a_call_whose_message_is_lost_is_shown() {
+    let sandbox = Sandbox::new();
+    let ticket = sandbox.run(["admit", "s", "--text", "hi", "--owner-pid", "none"]).ok().line();
+    sandbox.announce(&ticket, &[("a", "send", json!({})), ("b", "send", json!({}))]);
+    sandbox.step(&ticket, ["claim", "b"]).ok();
+    let key = text(&sandbox.last("s")["key"]);
+    let mut bytes = sandbox.journal_bytes("s");
+    let at = bytes.windows(9).position(|word| word == b"\"message\"").unwrap();
+    bytes[at + 1] ^= 1;
+    std::fs::write(sandbox.journal_path("s"), &bytes).unwrap();
+    sandbox.run(["recover", "s", "--salvage", "--why", "disk", "--owner-pid", "none"]).exits(14);
+    let words = ["recover", "s", "--unpark", "--by", "me", "--why", "looked", "--owner-pid", "none"];
+    sandbox.run(words).exits(14);
+    let status = sandbox.run(["inspect", "s", "--json"]).ok().json();
+    let calls = status["calls"].as_array().unwrap();
+    assert_eq!((&calls[1]["key"], &calls[1]["state"]), (&json!(key), &json!("claimed")));
+    assert_eq!(status["next"]["do"], "reconcile");
+    let refs = status["next"]["refs"].as_array().unwrap();
+    assert_eq!(refs.len(), 2, "either may have run");
+    for call in refs {
+        let call = call.as_str().unwrap();
+        let words = ["step", "reconcile", call, "--outcome", "not_applied", "--by", "me", "--session", "s"];
+        sandbox.run(words).ok();
+    }
+    // What it asked for is lost, so it is not run now either.
+    assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "recover\n");
+    sandbox.run(["recover", "s", "--owner-pid", "none", "--force", "--why", "w"]).ok();
+    assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "call_model\n");
 }

@@ -31,7 +31,7 @@ hang() {
 real() {
   "$REAL_TURNKEEP" "$@"
   local rc=$?
-  if [ "$kind" = recover ]; then
+  if [ "$kind" = recover ] && [ -e "$TURNKEEP_ROOT/sessions/lab.jsonl" ]; then
     "$REAL_TURNKEEP" verify --with-tree lab >"$FAULT_DIR/verify.out" 2>&1 || { echo "verify --with-tree behind recover exited $?:"; cat "$FAULT_DIR/verify.out"; } >>"$UNSOUND"
   fi
   return $rc

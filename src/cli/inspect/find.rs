@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::super::error::{Exit, Failure, chain};
 use super::super::select;
 use super::super::verify::is_tree;
-use super::{AsOf, Seen, print_state};
+use super::{AsOf, Seen};
 use crate::journal::load::{self, Lines, Loaded};
 use crate::journal::{self, JournalError, Reach};
 use crate::json::Raw;
@@ -198,7 +198,13 @@ impl StoredFile for Prefix {
 }
 
 /// The turns that were admitted, or steered into, under a delivery key, in one session or in all.
-pub(super) fn by_delivery(context: &Context, place: Option<&Place>, key: &str) -> Result<Exit, Failure> {
+/// Each is shown by `view`.
+pub(super) fn by_delivery(
+    context: &Context,
+    place: Option<&Place>,
+    key: &str,
+    view: &dyn Fn(&Place) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
     let places = match place {
         Some(place) => vec![place.clone()],
         None => all(context)?,
@@ -218,7 +224,7 @@ pub(super) fn by_delivery(context: &Context, place: Option<&Place>, key: &str) -
                 continue;
             }
         }
-        match show(context, &place, key) {
+        match show(context, &place, key, view) {
             Ok(None) => {}
             Ok(Some(ended)) => {
                 found = true;
@@ -237,12 +243,17 @@ pub(super) fn by_delivery(context: &Context, place: Option<&Place>, key: &str) -
     Err(Failure::new(Exit::NotFound, "no_delivery", format!("no turn has the delivery key {key:?}")))
 }
 
-fn show(context: &Context, place: &Place, key: &str) -> Result<Option<Exit>, Failure> {
+fn show(
+    context: &Context,
+    place: &Place,
+    key: &str,
+    view: &dyn Fn(&Place) -> Result<Exit, Failure>,
+) -> Result<Option<Exit>, Failure> {
     let seen = Seen::read(context, place, Reach::All(Retain::All))?;
-    let Some(session) = &seen.session else { return Ok(None) };
-    let Some(turn) = session.turn_of_key(key).and_then(|id| session.turn(id)) else { return Ok(None) };
-    print_state(context, &seen, Some(turn))?;
-    Ok(Some(seen.exit()))
+    let Some(turn) = seen.session.as_ref().and_then(|session| session.turn_of_key(key)).cloned() else {
+        return Ok(None);
+    };
+    view(&Place { turn: Some(turn), ..place.clone() }).map(Some)
 }
 
 /// Every journal of the root.

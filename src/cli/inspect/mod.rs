@@ -34,7 +34,7 @@ pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
     let view = View::of(args)?;
     let Some(name) = &args.session else {
         return match (&args.delivery, view) {
-            (Some(key), View::State) => find::by_delivery(context, None, key),
+            (Some(key), view) if view.is_of_turn() => by_delivery(context, args, None, key, view),
             (None, View::State) if args.turn.is_none() && args.at.is_none() => table::run(context),
             _ => Err(Failure::usage("no_session_given", "name the session that this is about")
                 .hint("`turnkeep inspect` without anything lists the sessions")),
@@ -42,12 +42,23 @@ pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
     };
     let place = find::place(context, name)?;
     match (&args.delivery, view) {
-        (Some(key), View::State) => find::by_delivery(context, Some(&place), key),
-        (Some(_), _) => Err(Failure::usage("one_view", "--delivery finds a turn and shows its state")),
+        (Some(key), view) if view.is_of_turn() => by_delivery(context, args, Some(&place), key, view),
+        (Some(_), _) => Err(Failure::usage("one_view", "--delivery finds a turn and shows one of its views")),
         (None, View::Records) => records::run(context, args, &place),
         (None, View::Change(seconds)) => watch::run(context, &place, seconds),
         (None, view) => one(context, args, &place, view),
     }
+}
+
+/// One view of the turn that has a delivery key.
+fn by_delivery(
+    context: &Context,
+    args: &InspectArgs,
+    place: Option<&Place>,
+    key: &str,
+    view: View,
+) -> Result<Exit, Failure> {
+    find::by_delivery(context, place, key, &|place| one(context, args, place, view))
 }
 
 /// What is to be shown.
@@ -63,6 +74,11 @@ enum View {
 }
 
 impl View {
+    /// Whether it shows one turn.
+    fn is_of_turn(self) -> bool {
+        matches!(self, Self::State | Self::Next | Self::Call | Self::Tree | Self::Context)
+    }
+
     fn of(args: &InspectArgs) -> Result<Self, Failure> {
         let asked = [
             args.next.then_some(Self::Next),
@@ -218,8 +234,11 @@ impl Seen {
         };
         if let Some(note) = self.damage_note() {
             // Every writing command refuses until a person has looked at it.
-            status.next =
-                NextAct { r#do: "recover", refs: Vec::new(), why: "the journal is damaged".to_owned() };
+            let why = match &self.session {
+                Some(_) => "the journal is damaged".to_owned(),
+                None => format!("the journal is damaged; {}", crate::verify::Code::NoGenesis.what_to_do()),
+            };
+            status.next = NextAct { r#do: "recover", refs: Vec::new(), why };
             status.notes.push(note);
         }
         status.notes.extend(self.notes());

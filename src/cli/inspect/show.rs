@@ -56,6 +56,7 @@ pub(super) fn session(
     }
     let _infallible = writeln!(text, "\nnext: {} - {}", status.next.r#do, escaped(&status.next.why));
     let command = match (&status.turn, seen.damage.is_empty()) {
+        (_, false) if seen.session.is_none() => Some(format!("turnkeep verify {}", advice::quoted(&seen.id))),
         (_, false) => Some(format!("turnkeep recover {} --salvage --why TEXT", advice::quoted(&seen.id))),
         (Some(turn), true) => advice::command(&seen.id, turn, &status.next),
         (None, true) => None,

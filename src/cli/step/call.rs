@@ -10,8 +10,7 @@ use crate::draft::History;
 use crate::json::Raw;
 use crate::message;
 use crate::record::{
-    CallRef, Claimed, Decision, Dispatched, Intent, Kind, NotRunWhy, Outcome, Owner, Record, Straggler,
-    TurnId,
+    CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Owner, Record, Straggler, TurnId,
 };
 use crate::turn::decide::{self, Now, Sighting};
 use crate::turn::{Answer, AnswerKind, Call, Mark, Turn};
@@ -260,7 +259,7 @@ fn record_outcome(
     history: &History,
     outcome: Outcome,
 ) -> Result<Exit, Failure> {
-    match judge_outcome(history, turn, call, &outcome) {
+    match judge_outcome(history, call, &outcome) {
         Judged::Accept => step.commit(vec![outcome.into()]),
         Judged::Repeats(mark) => step.repeat(&mark),
         Judged::Refused(failure) => Err(failure),
@@ -305,7 +304,7 @@ pub(super) enum Judged {
 }
 
 /// Judges a result by who holds the call.
-pub(super) fn judge_outcome(history: &History, turn: &Turn, call: &Call, outcome: &Outcome) -> Judged {
+pub(super) fn judge_outcome(history: &History, call: &Call, outcome: &Outcome) -> Judged {
     let named = format!("call {} ({})", call.r#ref, call.tool);
     let attempt = outcome.attempt;
     if let Some(answer) = &call.answer {
@@ -340,8 +339,8 @@ pub(super) fn judge_outcome(history: &History, turn: &Turn, call: &Call, outcome
         (None, None) if call.not_applied.is_some() => {
             Judged::Straggler(format!("{named} was reconciled as not applied"))
         }
-        (None, None) if attempt < turn.current_number() => {
-            Judged::Straggler(format!("{named} was never claimed by attempt {attempt}"))
+        (None, None) if call.lost => {
+            Judged::Straggler(format!("no record that is left says that attempt {attempt} claimed {named}"))
         }
         (None, None) => {
             Judged::Refused(Failure::conflict("unclaimed_result", format!("{named} was never claimed")).hint(
@@ -435,7 +434,11 @@ fn not_run(step: Step<'_>, turn: &Turn, call: &Call) -> Result<Exit, Failure> {
             format!("{named} may have run, so it cannot be called not run"),
         ));
     }
-    let record = crate::explain::not_run(turn, call, NotRunWhy::Refused);
+    let record = crate::explain::refused(
+        turn,
+        call,
+        "the agent did not start it (blocked, an unknown tool or bad arguments)",
+    );
     step.commit(vec![record.into()])
 }
 

@@ -162,7 +162,9 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn check_attempt_exists(&self, turn: &Turn) -> Result<(), Failure> {
-        if turn.attempt(self.ticket.attempt).is_some() {
+        // One that is lost was there, and is fenced like any older one.
+        let lost = turn.lost_records && self.ticket.attempt < turn.current_number();
+        if turn.attempt(self.ticket.attempt).is_some() || lost {
             return Ok(());
         }
         Err(Failure::new(

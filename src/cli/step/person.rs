@@ -61,10 +61,12 @@ pub(super) fn deny(context: &Context, tickets: &Tickets, args: &DenyArgs) -> Res
     let mut step = open(context, tickets, args.person.session.as_deref(), open_turn, &signal)?;
     let turn = step.open_turn()?;
     let call = select::call(&turn, &args.call)?.clone();
+    // Who denies against a living claimant has said why in any case.
+    let reason = args.reason.clone().or_else(|| args.why.clone());
     if let Some(word) = &call.approved
         && word.decision == ApprovalDecision::Denied
         && word.by == args.by
-        && word.reason == args.reason
+        && word.reason == reason
     {
         let mark = word.mark.clone();
         return step.repeat(&mark);
@@ -79,7 +81,7 @@ pub(super) fn deny(context: &Context, tickets: &Tickets, args: &DenyArgs) -> Res
         decision: ApprovalDecision::Denied,
         by: args.by.clone(),
         expires: None,
-        reason: args.reason.clone(),
+        reason,
     })?;
     // A call that nobody claimed will never run now; the model is told so.
     let denied = prepared.draft.session.turn(&turn.id).cloned();

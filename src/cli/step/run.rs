@@ -393,7 +393,7 @@ fn append_outcome(
     let known = turn.call(call.r#ref).cloned().ok_or_else(|| {
         Failure::new(Exit::NotFound, "no_call", format!("turn {} has no call {}", turn.id, call.r#ref))
     })?;
-    match judge_outcome(&history, &turn, &known, &outcome) {
+    match judge_outcome(&history, &known, &outcome) {
         Judged::Accept => step.desk.step(&turn.id, vec![outcome.into()]),
         Judged::Repeats(mark) => Ok(super::desk::receipt(&mark, super::Repeated::Yes)),
         Judged::Refused(failure) => Err(failure),

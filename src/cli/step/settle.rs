@@ -126,17 +126,18 @@ impl Given {
 
 /// A turn that fails or is cancelled answers its open calls first, truly.
 fn close_calls(context: &Context, step: &Step<'_>, turn: &Turn, status: SettledStatus) -> Vec<Kind> {
-    let why = match status {
-        SettledStatus::Cancelled => NotRunWhy::Cancelled,
-        SettledStatus::Completed | SettledStatus::Failed => NotRunWhy::Refused,
-    };
     let close = |call: &crate::turn::Call| -> Kind {
         if call.may_have_run() {
             let session = &step.ticket.session;
             let output = super::super::spool::output_so_far(context, session, &turn.id, call);
             explain::interrupted(turn, call, output).into()
         } else {
-            explain::not_run(turn, call, why).into()
+            match status {
+                SettledStatus::Cancelled => explain::not_run(turn, call, NotRunWhy::Cancelled).into(),
+                SettledStatus::Completed | SettledStatus::Failed => {
+                    explain::refused(turn, call, "the turn was settled before it began").into()
+                }
+            }
         }
     };
     turn.open_calls().map(close).collect()

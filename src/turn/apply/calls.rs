@@ -17,7 +17,11 @@ impl Turn {
         })?;
         ensure(intent.key == call_key(genesis, &self.id, r#ref), || format!("key of call {ref}"))?;
         if let Some(parent) = intent.parent {
-            ensure(self.call(parent).is_some(), || format!("there is no call {parent} to be nested in"))?;
+            let outer =
+                self.call(parent).ok_or_else(|| format!("there is no call {parent} to be nested in"))?;
+            ensure(outer.answer.is_none(), || {
+                format!("call {parent}, to be nested in, is answered already")
+            })?;
         }
         let as_call = CallIntent {
             r#ref,
@@ -179,7 +183,7 @@ impl Turn {
 fn check_claimable(call: &Call, attempt: u64) -> Checked {
     let rerun = call.rerun_by == Some(attempt);
     ensure(!call.may_have_run() || rerun, || format!("call {} is claimed already", call.r#ref))?;
-    ensure(call.source == Source::Model || call.source == Source::Declared, || {
+    ensure(matches!(call.source, Source::Model | Source::Declared | Source::Lost), || {
         format!("the message of call {} was cut off", call.r#ref)
     })?;
     let granted = || call.approved.as_ref().is_some_and(|word| word.decision == ApprovalDecision::Granted);

@@ -1,6 +1,6 @@
 //! The transitions of what is said: messages, raw entries, the calls in them and the results they tell.
 
-use super::super::{AnswerKind, Call, Fact, Mark, Said, Source, Stands, Steered, Turn, What};
+use super::super::{AnswerKind, Call, Fact, Gap, Mark, Said, Source, Stands, Steered, Turn, What};
 use super::{Checked, ensure};
 use crate::chain::call_key;
 use crate::json::Raw;
@@ -69,7 +69,7 @@ impl Turn {
 
     /// A model's message needs every call answered, and after a cancellation no calls that could run.
     pub(crate) fn check_model_message(&self, meaning: &Meaning) -> Checked {
-        if let Some(open) = self.open_calls().next() {
+        if let Some(open) = self.open_calls().next().filter(|_| self.gap == Gap::None) {
             return Err(format!("call {} has no answer yet", open.r#ref));
         }
         let runnable = !meaning.calls.is_empty() && !meaning.ending.is_cut_off();

@@ -1,7 +1,8 @@
 //! The transitions of a turn as a whole: phases, attempts, steering, settlement, delivery, recoveries, progress.
 
 use super::super::{
-    AnswerKind, Attempt, Call, Cancelled, Delivery, Fact, Mark, Parked, Settled, Stands, Steered, Turn, What,
+    AnswerKind, Attempt, Call, Cancelled, Delivery, Fact, Gap, Mark, Parked, Settled, Stands, Steered, Turn,
+    What,
 };
 use super::{Checked, ensure};
 use crate::record::{self, Cause, Decided, Decision, DeliveryState, Hash, Kind, NotRunWhy, SettledStatus};
@@ -72,30 +73,6 @@ impl Turn {
             attempt.renewed = mark.at.clone();
         }
         Ok(())
-    }
-
-    /// What a person acknowledged to be lost may have been anything that this turn could have had.
-    pub(super) fn count_as_lost(&mut self, mark: &Mark) {
-        self.lost_records = true;
-        for call in self.calls.iter_mut().filter(|call| call.answer.is_none()) {
-            call.lost = true;
-            call.approved = None;
-        }
-        self.begin_lost_delivery(mark);
-        if self.settled.is_none() && self.parked.is_none() {
-            let why = "records of it are lost: what they held may have happened".to_owned();
-            self.parked = Some(Parked { mark: mark.clone(), why, by: "turnkeep".to_owned() });
-        }
-    }
-
-    /// The delivery may have been begun in a record that is lost.
-    pub(super) fn begin_lost_delivery(&mut self, mark: &Mark) {
-        let replies = self.settled.as_ref().is_none_or(|settled| settled.has_reply);
-        if self.delivery_key.is_some() && replies {
-            let attempt = self.current_number().max(1);
-            let state = DeliveryState::Begun;
-            self.delivery = Some(Delivery { mark: mark.clone(), state, attempt, runner: None });
-        }
     }
 
     /// What settling, parking, cancelling and fencing forbid for whole kinds.
@@ -208,6 +185,9 @@ impl Turn {
 
     /// Whether the turn may be settled so now.
     pub(crate) fn check_settle(&self, status: SettledStatus) -> Checked {
+        if self.gap != Gap::None {
+            return Ok(());
+        }
         if let Some(open) = self.open_calls().next() {
             return Err(format!("call {} has no answer yet", open.r#ref));
         }
@@ -263,20 +243,23 @@ impl Turn {
     }
 
     pub(super) fn take_recovered(&mut self, recovered: &record::Recovered, mark: &Mark) -> Checked {
-        let mut indices = Vec::with_capacity(recovered.decisions.len());
+        let mut found = Vec::with_capacity(recovered.decisions.len());
         for decided in &recovered.decisions {
-            let index = self.index_of(decided.r#ref);
-            indices.push(index.ok_or_else(|| format!("there is no call {}", decided.r#ref))?);
+            match self.index_of(decided.r#ref) {
+                Some(index) => found.push((index, decided)),
+                None if self.gap != Gap::None => {}
+                None => return Err(format!("there is no call {}", decided.r#ref)),
+            }
         }
-        self.check_all_decided(&indices)?;
-        for (index, decided) in indices.iter().zip(&recovered.decisions) {
+        self.check_all_decided(&found)?;
+        for (index, decided) in &found {
             let settled = matches!(decided.decision, Decision::Interrupt | Decision::NotRun);
             let answered = self.calls.get(*index).is_some_and(|call| call.answer.is_some());
-            ensure(!settled || answered, || {
+            ensure(!settled || answered || self.gap != Gap::None, || {
                 format!("call {} was decided about and not answered", decided.r#ref)
             })?;
         }
-        for (index, decided) in indices.into_iter().zip(&recovered.decisions) {
+        for (index, decided) in found {
             let Some(call) = self.calls.get_mut(index).filter(|call| call.answer.is_none()) else { continue };
             let rerun = decided.decision == Decision::Rerun;
             call.rerun_by = rerun.then_some(recovered.attempt);
@@ -305,9 +288,9 @@ impl Turn {
     /// Each call is decided about once, and the `recovered` that a recovery waits for leaves none out.
     ///
     /// One by which the same owner asked again holds what was decided then.
-    fn check_all_decided(&self, indices: &[usize]) -> Checked {
-        let distinct: HashSet<&usize> = indices.iter().collect();
-        ensure(distinct.len() == indices.len(), || "a call is decided about twice".into())?;
+    fn check_all_decided(&self, found: &[(usize, &Decided)]) -> Checked {
+        let distinct: HashSet<usize> = found.iter().map(|(index, _)| *index).collect();
+        ensure(distinct.len() == found.len(), || "a call is decided about twice".into())?;
         let first = self.current().is_some_and(Attempt::unfinished);
         let open = self.calls.iter().enumerate().filter(|(_, call)| call.answer.is_none());
         let mut left_out = open.filter(|(index, _)| !distinct.contains(index)).map(|(_, call)| call.r#ref);
