@@ -15,9 +15,9 @@ use crate::draft::History;
 use crate::json::Raw;
 use crate::record::{Kind, TreeMode};
 use crate::tree::{self, Leaf, Tree};
-use crate::turn::{Mark, Turn};
+use crate::turn::{Attempt, Mark, Turn};
 use compose::milliseconds;
-use found::{Found, markers};
+use found::{Base, Found, markers};
 use script::{Part, Script};
 use std::collections::HashSet;
 use write::Writer;
@@ -127,7 +127,7 @@ pub fn plan_onto(
     let admitted = turn.tree.as_ref().and_then(|tree| tree.leaf.clone());
     let from = tip.map(str::to_owned).or(admitted);
     let live = tip.map_or_else(HashSet::new, |tip| standing_above(turn, tree, whole, tip));
-    let found = Found::on(session, turn, history, tree, whole, from.as_deref(), live, extent)?;
+    let found = Found::on(session, turn, history, tree, whole, Base { from: from.as_deref(), live }, extent)?;
     let mut writer = Writer::new(session, turn, tree, whole, &found, from);
     writer.follow()?;
     let mut plan = writer.append(&script.missing(&found, extent))?;
@@ -186,6 +186,9 @@ fn recovered_onto(turn: &Turn, history: &History) -> Option<String> {
 /// The same for a recovery that was killed before it said so: where the first entry of ours hangs behind entries of the
 /// agent's that are exactly the beginning of the turn.
 fn begun_onto(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
+    if !turn.attempts.iter().any(Attempt::unfinished) {
+        return None;
+    }
     let script = Script::of(turn, history, Extent::Steps);
     let places = script.places();
     let (first, index) = tree

@@ -66,7 +66,7 @@ pub(super) fn links(
                 let number = walked_by.get(&at).copied().unwrap_or_default();
                 match links.get_mut(number).filter(|link| link.tip() == Some(at)) {
                     Some(link) => {
-                        walked.iter().for_each(|index| _ = walked_by.insert(*index, number));
+                        walked_by.extend(walked.iter().map(|index| (*index, number)));
                         link.entries.extend(walked);
                     }
                     None if memory == Memory::Lost => links.push(Link { lost: None, entries: Vec::new() }),

@@ -27,6 +27,14 @@ pub(super) struct Found {
     pub(super) count: u64,
 }
 
+/// What a branch goes on from.
+pub(super) struct Base<'a> {
+    /// The entry that it hangs on; `None` is the root.
+    pub(super) from: Option<&'a str>,
+    /// Parts that stand above that in the agent's own entries, by the id of their first form.
+    pub(super) live: HashSet<String>,
+}
+
 impl Found {
     pub(super) fn on(
         session: &str,
@@ -34,10 +42,10 @@ impl Found {
         history: &History,
         tree: &Tree,
         script: &Script,
-        from: Option<&str>,
-        live: HashSet<String>,
+        base: Base<'_>,
         extent: Extent,
     ) -> Result<Self, Trouble> {
+        let Base { from, live } = base;
         let mut found = Self { live, ..Self::default() };
         for form in script.parts.iter().flat_map(|part| &part.forms) {
             if let Some(index) = tree.find(&form.id) {
@@ -99,9 +107,8 @@ impl Found {
         for result in results {
             let goes_on = || {
                 let mut at = Some(result);
-                let mut above = Vec::new();
-                while let Some(index) = at.filter(|at| !on_path.contains(at) && !above.contains(at)) {
-                    above.push(index);
+                let mut above = HashSet::new();
+                while let Some(index) = at.filter(|at| !on_path.contains(at) && above.insert(*at)) {
                     at = tree.parent(index);
                 }
                 (at.is_some() && at == end).then_some(above)

@@ -419,8 +419,14 @@ fn branch() -> (Kit, Vec<Raw>) {
 
 fn file_of(lines: &[Raw]) -> File {
     let mut file = File::new();
-    lines.iter().for_each(|line| file.add(line.get()));
+    file_add(&mut file, lines);
     file
+}
+
+fn file_add(file: &mut File, lines: &[Raw]) {
+    for line in lines {
+        file.add(line.get());
+    }
 }
 
 #[test]
@@ -440,7 +446,7 @@ fn whatever_is_lost_in_the_middle_is_written_where_it_stood() {
             let shown = file.branch_behind("a2");
             let messages: Vec<&String> = shown.iter().filter(|shown| *shown != "custom").collect();
             assert_eq!(messages, sound[..4].iter().collect::<Vec<_>>(), "{lost:b} {extent:?}");
-            assert_eq!(plan.entries as usize, plan.write.len() + left.len());
+            assert_eq!(plan.entries, (plan.write.len() + left.len()) as u64);
             assert!(planned(&kit, &file, extent).write.is_empty(), "{lost:b} {extent:?}: nothing twice");
         }
         let plan = planned(&kit, &file, Extent::Recover);
@@ -450,7 +456,7 @@ fn whatever_is_lost_in_the_middle_is_written_where_it_stood() {
         // Torn anywhere it is completed.
         for written in 0..plan.write.len() {
             let mut torn = file.clone();
-            plan.write.iter().take(written).for_each(|line| torn.add(line.get()));
+            file_add(&mut torn, &plan.write[..written]);
             torn.write(&planned(&kit, &torn, Extent::Recover));
             assert_eq!(torn.branch_behind("a2")[..4], sound[..4], "{lost:b} torn at {written}");
         }
@@ -658,6 +664,7 @@ fn a_recovery_onto_the_live_branch_that_was_killed_is_gone_on_with_there() {
     kit.answer(asked, "done");
     let tip = live_tip(kit.turn(), &kit.draft.history, &file.tree());
     assert_eq!(tip.as_deref(), Some("m1"));
+    kit.push(crate::record::Attempt { cause: crate::record::Cause::Recover, ..kit.attempt(2) });
     let onto = |file: &File| {
         let (turn, history) = (kit.turn(), &kit.draft.history);
         plan_onto("room", turn, history, &file.tree(), Extent::Recover, tip.as_deref()).expect("no trouble")
@@ -665,7 +672,7 @@ fn a_recovery_onto_the_live_branch_that_was_killed_is_gone_on_with_there() {
     let plan = onto(&file);
     for written in 1..=plan.write.len() {
         let mut torn = file.clone();
-        plan.write.iter().take(written).for_each(|line| torn.add(line.get()));
+        file_add(&mut torn, &plan.write[..written]);
         let rest = planned(&kit, &torn, Extent::Recover);
         assert_eq!(rest.write, plan.write[written..], "{written} lines written");
         assert_eq!(rest.from.as_deref(), Some("m1"));
