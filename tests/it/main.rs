@@ -58,4 +58,5 @@ mod storm;
 mod strict;
 mod strict_server;
 mod tidy;
+mod tree_damage;
 mod values;
