@@ -3,21 +3,24 @@
 //! Pure. Ids come from the records that entries stand for, so whatever was written before is found again, and a
 //! plan made twice writes nothing twice. A line that is there keeps its place. The abandoned branch stays.
 
+mod chain;
 mod compose;
 mod found;
 mod script;
+mod write;
 
 pub use compose::content_of;
 
 use crate::draft::History;
 use crate::json::Raw;
 use crate::record::{Kind, TreeMode};
-use crate::tree::{self, Tree};
-use crate::turn::{Mark, Turn};
+use crate::tree::{self, Leaf, Tree};
+use crate::turn::{Attempt, Mark, Turn};
 use compose::milliseconds;
-use found::{Found, markers};
+use found::{Base, Found, markers};
 use script::{Part, Script};
 use std::collections::HashSet;
+use write::Writer;
 
 /// How much of the turn is ours to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub struct Plan {
     pub from: Option<String>,
     /// Lines to append, in order.
     pub write: Vec<Raw>,
+    /// Ids of those among them that were there before and are gone, with others of ours still hanging on them.
+    pub lost: Vec<String>,
     /// The last entry of the branch once they are there; `None` for a branch without entries.
     pub leaf: Option<String>,
     /// How many entries the branch then has.
@@ -66,6 +71,31 @@ pub enum Trouble {
         /// The record it names.
         head: String,
     },
+    /// An entry of ours hangs elsewhere than the journal has it.
+    #[error("line {line}: entry {id} has an id of this journal and is not in its place: {why}")]
+    Place {
+        /// Its line.
+        line: usize,
+        /// Its id.
+        id: String,
+        /// What is wrong with its place.
+        why: &'static str,
+    },
+    /// An entry of ours hangs on one that is gone and that cannot be written anew.
+    #[error(
+        "line {line}: entry {id} of this journal's branch hangs on {parent}, which is gone and is not the journal's to write"
+    )]
+    Lost {
+        /// Its line.
+        line: usize,
+        /// Its id.
+        id: String,
+        /// The entry that is gone.
+        parent: String,
+    },
+    /// The path that our entries stand on is damaged.
+    #[error(transparent)]
+    Damage(tree::Refusal),
 }
 
 /// Plans the branch of a turn, where its newest recovery put it.
@@ -76,7 +106,7 @@ pub fn plan(
     tree: &Tree,
     extent: Extent,
 ) -> Result<Plan, Trouble> {
-    let tip = recovered_onto(turn, history);
+    let tip = recovered_onto(turn, history).or_else(|| begun_onto(turn, history, tree));
     plan_onto(session, turn, history, tree, extent, tip.as_deref())
 }
 
@@ -91,36 +121,35 @@ pub fn plan_onto(
     tip: Option<&str>,
 ) -> Result<Plan, Trouble> {
     let script = Script::of(turn, history, extent);
+    // What is there is judged by all that the turn committed, however much of it is to be written now.
+    let late = (extent == Extent::Late).then(|| Script::of(turn, history, Extent::Steps));
+    let whole = late.as_ref().unwrap_or(&script);
     let admitted = turn.tree.as_ref().and_then(|tree| tree.leaf.clone());
     let from = tip.map(str::to_owned).or(admitted);
-    let live = tip.map_or_else(HashSet::new, |tip| standing_above(turn, tree, &script, tip));
-    let found = Found::on(session, turn, history, tree, &script, extent)?.with_live(live);
-    let mut plan = Plan {
-        from: from.clone(),
-        write: Vec::new(),
-        leaf: found.tail.clone(),
-        entries: found.count,
-        head: found.head.clone(),
-    };
-    let mut parent = found.tail.clone().or(from);
-    let mut ids = script.ids(&found);
-    for part in script.missing(&found, extent) {
-        let Some(form) = part.forms.first() else { continue };
-        let Some(entry) = form.build(parent.as_deref(), &|id| ids.map(id)) else {
-            // It points at an entry that is left out, so it is left out too.
-            ids.leave_out(part);
-            continue;
-        };
-        plan.write.push(entry);
-        plan.entries += 1;
-        parent = Some(form.id.clone());
-        plan.leaf.clone_from(&parent);
-        plan.head = Some(newest(plan.head.take(), &form.mark));
-    }
-    if extent == Extent::Recover {
+    let live = tip.map_or_else(HashSet::new, |tip| standing_above(turn, tree, whole, tip));
+    let found = Found::on(session, turn, history, tree, whole, Base { from: from.as_deref(), live }, extent)?;
+    let mut writer = Writer::new(session, turn, tree, whole, &found, from);
+    writer.follow()?;
+    let mut plan = writer.append(&script.missing(&found, extent))?;
+    // An entry that closes a gap is no end of the branch.
+    let in_the_middle = plan.write.last().is_some_and(|last| id_in(last) != plan.leaf);
+    if extent == Extent::Recover || in_the_middle {
         end_with_marker(&mut plan, session, turn, tree);
     }
+    plan.refuse_taken_ids(tree)?;
     Ok(plan)
+}
+
+impl Plan {
+    /// Nothing is written under an id that stands on the file already.
+    fn refuse_taken_ids(&self, tree: &Tree) -> Result<(), Trouble> {
+        let taken = self.write.iter().find_map(|entry| tree.entry(&id_in(entry)?));
+        taken.map_or(Ok(()), |taken| Err(Trouble::Content { line: taken.line, id: taken.id.to_string() }))
+    }
+}
+
+fn id_in(entry: &Raw) -> Option<String> {
+    entry.view().object()?.string("id")
 }
 
 /// The end of the live branch, if the file holds exactly the beginning of the committed turn below the admission
@@ -152,6 +181,40 @@ fn recovered_onto(turn: &Turn, history: &History) -> Option<String> {
     };
     let admitted = turn.tree.as_ref().and_then(|tree| tree.leaf.as_ref());
     recovered.from.clone().filter(|from| Some(from) != admitted)
+}
+
+/// The same for a recovery that was killed before it said so: where the first entry of ours hangs behind entries of the
+/// agent's that are exactly the beginning of the turn.
+fn begun_onto(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
+    if !turn.attempts.iter().any(Attempt::unfinished) {
+        return None;
+    }
+    let script = Script::of(turn, history, Extent::Steps);
+    let places = script.places();
+    let (first, index) = tree
+        .entries
+        .iter()
+        .enumerate()
+        .filter_map(|(index, entry)| Some((*places.get(&*entry.id)?, index)))
+        .min()?;
+    let tip = tree.parent(index).filter(|_| first > 0)?;
+    let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
+    let path = tree.path(tip).entries;
+    let leaf = turn.tree.as_ref().and_then(|tree| tree.leaf.as_deref());
+    let below = match leaf {
+        Some(leaf) => {
+            path.iter().position(|index| tree.entries.get(*index).is_some_and(|e| *e.id == *leaf))? + 1
+        }
+        None => 0,
+    };
+    let own = path.get(below..).filter(|own| own.len() == first)?;
+    let is_the_agents = |(index, part): (&usize, &Part)| {
+        let entry = tree.entries.get(*index);
+        entry.is_some_and(|entry| entry.offset >= since && !places.contains_key(&*entry.id))
+            && part.stands_at(tree, *index)
+    };
+    let stands = own.iter().zip(&script.parts).all(is_the_agents);
+    stands.then(|| tree.entries.get(tip).map(|entry| entry.id.to_string())).flatten()
 }
 
 /// The parts that stand, in the agent's own entries, from admission up to `tip`; by the id of their first form.
@@ -245,13 +308,26 @@ pub(crate) fn pieces(turn: &Turn, history: &History) -> Vec<Piece> {
     pieces
 }
 
-/// A recovered branch: does the last line of the file continue it?
+/// Whether the last line of the file continues the branch, so that the agent opens it.
 pub fn last_line_continues(plan: &Plan, tree: &Tree) -> bool {
-    let Some(last) = tree.last_entry() else { return true };
+    let last = match tree.leaf() {
+        Leaf::Entry(last) => last,
+        Leaf::None => return true,
+        // The agent would open the file with an empty context.
+        Leaf::Undefined { .. } => return false,
+    };
     let Some(leaf) = plan.leaf.as_deref().or(plan.from.as_deref()).and_then(|id| tree.find(id)) else {
         return true;
     };
     tree.path(last).entries.contains(&leaf)
+}
+
+/// Whether the last line of the file is one of ours that stands before the end of the branch.
+pub fn ends_in_the_middle(session: &str, turn: &Turn, history: &History, plan: &Plan, tree: &Tree) -> bool {
+    let last = tree.last_entry().and_then(|last| tree.entries.get(last));
+    last.is_some_and(|last| {
+        Some(&*last.id) != plan.leaf.as_deref() && ours(session, turn, history, tree).contains(&*last.id)
+    })
 }
 
 /// Seq of the newest `recovered` of the turn that made sure of a branch.
@@ -259,20 +335,25 @@ pub fn last_branch(turn: &Turn) -> Option<u64> {
     turn.attempts.iter().rev().find_map(|attempt| attempt.branched.as_ref()).map(|mark| mark.seq)
 }
 
-/// Ends the branch with a marker, unless one is the last line already.
+/// Ends the branch with a marker, unless it ends with one that is the last line already.
 pub fn end_with_marker(plan: &mut Plan, session: &str, turn: &Turn, tree: &Tree) {
     let parent = plan.leaf.clone().or_else(|| plan.from.clone());
     let (parent, head) = (parent.as_deref(), plan.head.as_ref().unwrap_or(&turn.admitted));
-    let last_is_marker = plan.write.is_empty()
-        && tree.last_entry().is_some_and(|last| markers(session, turn, tree).any(|(index, _)| index == last));
-    if last_is_marker {
+    let is_marker = |index: usize| {
+        let id = tree.entries.get(index).map(|entry| &*entry.id);
+        id == plan.leaf.as_deref() && markers(session, turn, tree).any(|(marker, _)| marker == index)
+    };
+    if plan.write.is_empty() && matches!(tree.leaf(), Leaf::Entry(last) if is_marker(last)) {
         return;
     }
     let id = tree::entry_id(turn.id.as_str(), head.hash.as_str(), parent.unwrap_or("root"));
-    let timestamp = milliseconds(&head.at);
-    plan.write.push(tree::marker_entry(&id, parent, &timestamp, session, turn.id.as_str(), &head.head()));
+    plan.write.push(marker_entry(&id, parent, session, turn, head));
     plan.entries += 1;
     plan.leaf = Some(id);
+}
+
+fn marker_entry(id: &str, parent: Option<&str>, session: &str, turn: &Turn, head: &Mark) -> Raw {
+    tree::marker_entry(id, parent, &milliseconds(&head.at), session, turn.id.as_str(), &head.head())
 }
 
 fn newest(head: Option<Mark>, mark: &Mark) -> Mark {

@@ -264,10 +264,18 @@ fn printable(bytes: &[u8]) -> String {
 }
 
 /// The machine id where there is one, else the host name.
+///
+/// One that is there and cannot be read now (no descriptor left, say) is an error: under another name this host
+/// would be a strange one, on which nobody can be looked for.
 fn host(machine_id: &Path, hostname: &Path) -> Result<String, OwnerError> {
     match word(machine_id) {
         // What systemd writes into an image that was not booted yet.
         Ok(id) if id != "uninitialized" => Ok(id),
+        Err(OwnerError::Read { source, path })
+            if !matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+        {
+            Err(OwnerError::Read { path, source })
+        }
         _ => word(hostname),
     }
 }
@@ -545,6 +553,8 @@ mod tests {
         assert_eq!(told(&at("empty", "")), "build-7");
         assert_eq!(told(&at("fresh", "uninitialized\n")), "build-7");
         assert_eq!(told(&folder.path().join("none")), "build-7");
+        // A folder can be opened and not be read.
+        assert!(matches!(host(folder.path(), &name), Err(OwnerError::Read { .. })));
         assert!(matches!(host(&at("e", "\n"), &at("n", "\n")), Err(OwnerError::Odd { .. })));
     }
 

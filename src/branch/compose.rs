@@ -1,6 +1,6 @@
 //! From the facts of a turn to the parts of its branch: what comes first, what stands for what, what is left out.
 
-use super::script::{Form, How, Part, Script, Shape};
+use super::script::{Form, How, Part, Role, Script, Shape};
 use super::{Extent, last_branch};
 use crate::draft::History;
 use crate::json::Raw;
@@ -50,7 +50,7 @@ impl Composer<'_> {
                 && first_model.is_none_or(|model| fact.mark.seq < model)
         };
         for fact in turn.facts.iter().filter(|fact| leads(fact)) {
-            self.copy(fact);
+            self.copy(fact, Role::Other);
         }
         let has_input = turn
             .facts
@@ -58,7 +58,7 @@ impl Composer<'_> {
             .any(|fact| matches!(&fact.what, What::Said(said) if said.stands == Stands::Input));
         if !has_input {
             let forms = self.input_form().into_iter().collect();
-            self.push(forms, Vec::new(), Shape::User(self.input_text()));
+            self.push(forms, Vec::new(), Role::Input, Shape::User(self.input_text()));
         }
         for fact in &turn.facts {
             if !leads(fact) && horizon.holds(fact) {
@@ -79,16 +79,16 @@ impl Composer<'_> {
             Stands::Results(_) => self.words_beside(fact),
             Stands::Input => {
                 let forms = self.said_forms(fact, self.input_form());
-                self.push_said(forms, said, Shape::User(self.input_text()));
+                self.push_said(forms, said, Role::Input, Shape::User(self.input_text()));
             }
             Stands::Steered(index) => {
                 let steered = self.turn.steered.get(*index);
                 let own = steered.map(|steered| self.user_form(&steered.mark, &steered.input));
                 let text = steered.map(|steered| message::text_of(&steered.input)).unwrap_or_default();
                 let forms = self.said_forms(fact, own);
-                self.push_said(forms, said, Shape::User(text));
+                self.push_said(forms, said, Role::Other, Shape::User(text));
             }
-            Stands::System | Stands::User | Stands::Other => self.copy(fact),
+            Stands::System | Stands::User | Stands::Other => self.copy(fact, Role::Other),
         }
     }
 
@@ -97,7 +97,9 @@ impl Composer<'_> {
         if self.waiting {
             return;
         }
-        self.copy(fact);
+        let asked = self.parts.len();
+        self.copy(fact, Role::Model);
+        let role = if self.parts.len() > asked { Role::ResultOf(asked) } else { Role::Other };
         let calls = self.turn.calls.get(said.calls.clone()).unwrap_or_default();
         for call in calls {
             if !horizon.holds_answer(call) {
@@ -114,6 +116,7 @@ impl Composer<'_> {
             self.parts.push(Part {
                 forms,
                 agent_ids,
+                role,
                 shape: Shape::Result(call.id.clone().unwrap_or_default()),
                 answered: call.answer.as_ref().map(|answer| answer.mark.seq),
                 told_by_message: call.told.as_ref().is_some_and(|mark| self.entry_id(mark).is_none()),
@@ -135,7 +138,7 @@ impl Composer<'_> {
         };
         let body = message::pi_user(&Raw::text(&words.text), milliseconds_of(&fact.mark.at));
         let form = Form::apart(self.turn, &fact.mark, "entry.words", How::Message(body));
-        self.push(vec![form], Vec::new(), Shape::User(words.text));
+        self.push(vec![form], Vec::new(), Role::Other, Shape::User(words.text));
     }
 
     /// Messages that joined the turn and whose place is directly behind this fact.
@@ -147,7 +150,7 @@ impl Composer<'_> {
         for index in self.anchored.remove(&fact.mark.seq).unwrap_or_default() {
             let Some(steered) = turn.steered.get(index) else { continue };
             let forms = vec![self.user_form(&steered.mark, &steered.input)];
-            self.push(forms, Vec::new(), Shape::User(message::text_of(&steered.input)));
+            self.push(forms, Vec::new(), Role::Other, Shape::User(message::text_of(&steered.input)));
         }
     }
 
@@ -162,7 +165,7 @@ impl Composer<'_> {
         self.left_out.extend(told);
     }
 
-    pub(super) fn copy(&mut self, fact: &Fact) {
+    pub(super) fn copy(&mut self, fact: &Fact, role: Role) {
         let What::Said(said) = &fact.what else { return };
         let forms = self.said_forms(fact, None);
         let shape = match self.record(&fact.mark).map(|record| &record.kind) {
@@ -171,16 +174,16 @@ impl Composer<'_> {
             }
             _ => Shape::Entry,
         };
-        self.push_said(forms, said, shape);
+        self.push_said(forms, said, role, shape);
     }
 
-    pub(super) fn push_said(&mut self, forms: Vec<Form>, said: &Said, shape: Shape) {
-        self.push(forms, said.entry_id.iter().cloned().collect(), shape);
+    pub(super) fn push_said(&mut self, forms: Vec<Form>, said: &Said, role: Role, shape: Shape) {
+        self.push(forms, said.entry_id.iter().cloned().collect(), role, shape);
     }
 
-    pub(super) fn push(&mut self, forms: Vec<Form>, agent_ids: Vec<String>, shape: Shape) {
+    pub(super) fn push(&mut self, forms: Vec<Form>, agent_ids: Vec<String>, role: Role, shape: Shape) {
         if !self.waiting && !forms.is_empty() {
-            self.parts.push(Part { forms, agent_ids, shape, answered: None, told_by_message: false });
+            self.parts.push(Part { forms, agent_ids, role, shape, answered: None, told_by_message: false });
         }
     }
 

@@ -15,11 +15,25 @@ pub(super) struct Part {
     pub(super) forms: Vec<Form>,
     /// The agent's own ids of it.
     pub(super) agent_ids: Vec<String>,
+    pub(super) role: Role,
     pub(super) shape: Shape,
     /// For a result, the record that answered its call first.
     pub(super) answered: Option<u64>,
     /// A result that a message told.
     pub(super) told_by_message: bool,
+}
+
+/// What a part is for the order of the branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// What the turn answers.
+    Input,
+    /// A model's message.
+    Model,
+    /// The result of a call of the model's message with this place in the script.
+    ResultOf(usize),
+    /// All else: where it stands may have changed since it was written.
+    Other,
 }
 
 /// What a part looks like to somebody who wrote it without us.
@@ -150,10 +164,16 @@ impl Script {
         missing
     }
 
+    /// Where a record's entry stands in the script, by its id.
+    pub(super) fn places(&self) -> HashMap<&str, usize> {
+        let parts = self.parts.iter().enumerate();
+        parts.flat_map(|(place, part)| part.forms.iter().map(move |form| (form.id.as_str(), place))).collect()
+    }
+
     pub(super) fn ids(&self, found: &Found) -> Ids {
         let mut mapped = HashMap::new();
-        // What stands on the live branch keeps the agent's own id.
-        for part in self.parts.iter().filter(|part| !found.is_live(part)) {
+        // What stands in the agent's own entries keeps the agent's own id.
+        for part in self.parts.iter().filter(|part| !found.is_the_agents(part)) {
             let Some(form) = found.form_of(part).or(part.forms.first()) else { continue };
             for id in &part.agent_ids {
                 mapped.insert(id.clone(), form.id.clone());

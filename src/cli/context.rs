@@ -6,7 +6,7 @@ use super::output::Output;
 use crate::journal::{self, Journal, Loaded, Reach, Setting};
 use crate::json::Raw;
 use crate::lock::Clock;
-use crate::owner::{self, Here, Liveness};
+use crate::owner::{self, Here, Liveness, OwnerError};
 use crate::paths::{self, Root};
 use crate::policy::Policy;
 use crate::record::{At, Owner};
@@ -36,7 +36,7 @@ pub struct Context {
     wait: Duration,
     /// How long a line of a journal may be.
     pub line_bytes_max: u64,
-    here: Result<Here, String>,
+    here: Result<Here, OwnerError>,
     signals: Signals,
 }
 
@@ -82,7 +82,7 @@ impl Context {
             clock: StoppableClock { started: Instant::now(), signals: signals.clone() },
             wait: Duration::from_secs_f64(global.wait),
             line_bytes_max: global.max_record,
-            here: Here::read().map_err(|error| chain(&error)),
+            here: Here::read(),
             signals,
         })
     }
@@ -158,8 +158,10 @@ impl Context {
                 Liveness::Gone => Sighting::Gone,
                 Liveness::Elsewhere => Sighting::Elsewhere,
             },
-            // Nothing can be seen from here, so nobody is called gone.
-            Err(_) => Sighting::Elsewhere,
+            // A /proc of another pid namespace: whoever it shows, we cannot look for anybody.
+            Err(OwnerError::ForeignProc { .. }) => Sighting::Elsewhere,
+            // The look itself failed. Nobody is called gone for that, and no lease counted.
+            Err(_) => Sighting::Alive,
         }
     }
 
@@ -171,7 +173,7 @@ impl Context {
             (None, WithCmd::Yes) => owner::this_process(),
             (None, WithCmd::No) => owner::parent(),
         };
-        found.map(Some).map_err(|error| Failure::usage("no_owner", chain(&error)).hint(OWNER_HINT))
+        found.map(Some).map_err(|error| no_owner(&error))
     }
 
     /// The parent must still be the one that was read at the start: a subshell may be gone by now.
@@ -184,10 +186,10 @@ impl Context {
         if args.owner_pid.is_some() || with_cmd == WithCmd::Yes {
             return Ok(());
         }
-        let now = owner::parent().ok();
-        let same = match (owner, &now) {
-            (Some(before), Some(now)) => owner::same(before, now),
-            _ => false,
+        let same = match (owner, owner::parent()) {
+            (Some(before), Ok(now)) => owner::same(before, &now),
+            (_, Err(error @ OwnerError::Read { .. })) => return Err(no_owner(&error)),
+            (None, Ok(_)) | (_, Err(_)) => false,
         };
         if same {
             return Ok(());
@@ -195,6 +197,32 @@ impl Context {
         Err(Failure::usage("owner_gone", "the parent process, which would own the turn, is gone already")
             .hint(OWNER_HINT))
     }
+}
+
+/// Why a process cannot hold a turn; a look that failed says nothing against it.
+fn no_owner(error: &OwnerError) -> Failure {
+    match error {
+        OwnerError::Read { .. } => Failure::new(Exit::Unexpected, "io", chain(error)),
+        OwnerError::NoProcess { .. }
+        | OwnerError::NoParent
+        | OwnerError::ForeignProc { .. }
+        | OwnerError::Odd { .. } => Failure::usage("no_owner", chain(error)).hint(OWNER_HINT),
+    }
+}
+
+/// A file that the user named could not be read: a bad name is his, a failing system is not.
+fn unreadable(kind: &'static str, what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind as Kind;
+    let of_the_user = matches!(
+        error.kind(),
+        Kind::NotFound
+            | Kind::NotADirectory
+            | Kind::IsADirectory
+            | Kind::PermissionDenied
+            | Kind::InvalidFilename
+    );
+    let message = format!("could not read {what}{}: {error}", path.display());
+    if of_the_user { Failure::usage(kind, message) } else { Failure::new(Exit::Unexpected, "io", message) }
 }
 
 /// What to do where the parent is no good owner.
@@ -228,8 +256,7 @@ pub fn read_file(context: &Context, file: &Path) -> Result<String, Failure> {
     };
     read.map_err(|error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { "no_file" } else { "unreadable_file" };
-        Failure::usage(kind, format!("could not read {}: {error}", file.display()))
-            .hint("nothing was written")
+        unreadable(kind, "", file, &error).hint("nothing was written")
     })?;
     let text = String::from_utf8(bytes).unwrap_or_else(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -302,9 +329,6 @@ fn policy(given: Option<&Path>, root: &Root) -> Result<Policy, Failure> {
         {
             Ok(Policy::built_in())
         }
-        Err(error) => Err(Failure::usage(
-            "bad_policy",
-            format!("could not read the policy {}: {error}", path.display()),
-        )),
+        Err(error) => Err(unreadable("bad_policy", "the policy ", path, &error)),
     }
 }

@@ -68,11 +68,19 @@ impl<'a> Desk<'a> {
     /// Writes what the branch lacks outside a recovery. What goes wrong is told, and `next` then is `recover`.
     pub fn update_tree(&self, id: &TurnId) {
         if let Err(failure) = self.try_update_tree(id) {
-            self.context.out.note(&format!(
-                "the session file is behind the journal ({}); what was recorded stands, and `turnkeep recover` \
-                 brings the file up to date",
-                failure.message
-            ));
+            let text = if failure.exit == Exit::Damaged {
+                format!(
+                    "nothing was written to the session file: {}; what was recorded stands",
+                    failure.message
+                )
+            } else {
+                format!(
+                    "the session file is behind the journal ({}); what was recorded stands, and `turnkeep recover` \
+                     brings the file up to date",
+                    failure.message
+                )
+            };
+            self.context.out.note(&text);
         }
     }
 
@@ -137,12 +145,13 @@ pub fn write_branch(
     path: &Path,
     extent: Extent,
 ) -> Result<(), Failure> {
-    let plan = branch::plan(&session.id, turn, history, tree, extent)
-        .map_err(|trouble| Failure::new(Exit::Damaged, "tree_damaged", trouble))?;
-    if plan.write.is_empty() {
+    let plan = branch::plan(&session.id, turn, history, tree, extent);
+    if plan.as_ref().is_ok_and(|plan| plan.write.is_empty()) {
         return Ok(());
     }
+    // What is wrong with the file as such explains the rest.
     recovery::check_tree(turn, tree)?;
+    let plan = plan.map_err(recovery::Refusal::Branch)?;
     let header = recovery::needs_header(tree).then(|| recovery::header_for(turn, history));
     treefile::append(&context.storage, path, tree, header.as_ref(), &plan.write)?;
     Ok(())
@@ -169,10 +178,9 @@ pub fn status_of(
 }
 
 /// What keeps a recovery from writing to the session file of a turn that is not closed.
-fn damaged_tree(session: &Session, turn: &Turn, tree: &Tree) -> Option<String> {
+fn damaged_tree(session: &Session, turn: &Turn, tree: &Tree) -> Option<recovery::Refusal> {
     let needed = !turn.is_closed() && recovery::owns_tree(session, turn);
-    let refusal = needed.then(|| recovery::check_tree(turn, tree).err()).flatten()?;
-    Some(format!("the session file cannot be written to: {refusal}"))
+    needed.then(|| recovery::check_tree(turn, tree).err()).flatten()
 }
 
 /// How the session tree of a turn stands to the journal.
@@ -186,15 +194,21 @@ pub fn branch_state(
     let Some(path) = tree_path(turn, None) else { return (BranchState::UpToDate, None) };
     let tree = match treefile::read(&context.storage, &path) {
         Ok(tree) => tree,
-        Err(error) => return (BranchState::UpToDate, Some(super::error::chain(&error))),
+        // Whether it is behind cannot be known, so nobody is told to go on with the model.
+        Err(error) => return (BranchState::Behind, Some(super::error::chain(&error))),
     };
+    let refused = |refusal: recovery::Refusal| format!("the session file cannot be written to: {refusal}");
+    let damaged = || damaged_tree(session, turn, &tree);
     match recovery::branch_behind(session, turn, history, &tree) {
         Ok(false) if recovery::is_ahead(session, turn, history, &tree, now) => {
             let note = "the session file holds entries of the dead agent that the journal lacks";
             (BranchState::Ahead, Some(note.to_owned()))
         }
-        Ok(false) => (BranchState::UpToDate, damaged_tree(session, turn, &tree)),
-        Ok(true) => (BranchState::Behind, Some("the session file is behind the journal".to_owned())),
-        Err(trouble) => (BranchState::UpToDate, Some(trouble.to_string())),
+        Ok(false) => (BranchState::UpToDate, damaged().map(refused)),
+        Ok(true) => {
+            let behind = "the session file is behind the journal".to_owned();
+            (BranchState::Behind, Some(damaged().map_or(behind, refused)))
+        }
+        Err(trouble) => (BranchState::Behind, Some(refused(damaged().unwrap_or(trouble.into())))),
     }
 }

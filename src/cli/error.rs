@@ -392,6 +392,8 @@ impl From<Refusal> for Failure {
             Refusal::TreeMissing { committed, .. } => Self::new(Exit::Damaged, "tree_missing", &error)
                 .with("committed", &committed)
                 .hint("put the file back, or name its new place with --tree-file; the journal has every step"),
+            Refusal::OtherTree { .. } => Self::new(Exit::Damaged, "tree_other", &error)
+                .hint("put the right session file back, or name it with --tree-file; nothing was written"),
             Refusal::MovedOn { .. } => Self::conflict("moved_on", &error).hint(
                 "look at both branches with `inspect --draw-tree`; `--force --why TEXT` branches all the same",
             ),

@@ -33,8 +33,13 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => return usage(&error, &words),
     };
     let output = Output::new(cli.global.json, cli.global.quiet, cli.global.color);
+    let as_seen = match &cli.command {
+        Command::Step(args) => step::as_its_caller_sees(args),
+        _ => std::convert::identity,
+    };
     let ended = Context::new(&cli.global).and_then(|context| dispatch(&context, cli.command));
     ended.unwrap_or_else(|failure| {
+        let failure = as_seen(failure);
         output.failure(&failure);
         failure.exit
     })

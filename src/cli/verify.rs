@@ -52,10 +52,15 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
         }
     }
     let exit = reports.iter().map(Report::worst).max().map_or(Exit::Done, exit_of);
+    // Whoever asks the session file need not be told to.
+    let asks_trees = args.with_tree || args.tree_file.is_some();
     if exit == Exit::Done {
         if let Some(path) = &args.heads {
             write_heads(context, path, &reports)?;
-        } else if expected.is_none() && reports.iter().any(|report| report.what == What::Journal) {
+        } else if expected.is_none()
+            && !asks_trees
+            && reports.iter().any(|report| report.what == What::Journal)
+        {
             context.out.note(PROVES);
         }
     }

@@ -326,11 +326,17 @@ impl<'s> Journal<'s> {
             return Ok(());
         }
         self.append(&bytes)?;
+        if self.session.is_none()
+            && let Err(error) = self.sync_folders()
+        {
+            self.cut_back();
+            return Err(error);
+        }
         prepared.lead = b"";
         prepared.written = upto;
         self.tail = Tail::Clean;
         self.end += bytes.len() as u64;
-        if self.session.is_none() { self.sync_folders() } else { Ok(()) }
+        Ok(())
     }
 
     /// Drafts and writes some records at once. They are durable when this returns.
@@ -355,13 +361,19 @@ impl<'s> Journal<'s> {
         })
     }
 
-    /// Nothing that this handle wrote last can be trusted; the bytes go if that works.
+    /// Nothing that this handle wrote last can be trusted.
     fn poison(&mut self, action: &'static str, source: io::Error) -> JournalError {
+        self.cut_back();
+        JournalError::NotDurable { action, path: self.path.clone(), source }
+    }
+
+    /// What was written last and is not acknowledged goes, if that works.
+    fn cut_back(&mut self) {
         self.health = Health::Poisoned;
         let end = self.end;
-        // If the cut fails too, what is left is a torn tail, which the next command keeps and cuts.
+        // If the cut fails too, what is left is a torn tail, which the next command keeps and cuts, or whole
+        // records, which stand as those of a writer that was killed.
         let _best_effort = self.locked.file().truncate(end);
-        JournalError::NotDurable { action, path: self.path.clone(), source }
     }
 
     fn repair(&mut self) -> Result<Option<Repair>, JournalError> {

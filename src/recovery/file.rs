@@ -20,13 +20,25 @@ pub fn owns_tree(session: &Session, turn: &Turn) -> bool {
 pub fn check_tree(turn: &Turn, tree: &Tree) -> Result<(), Refusal> {
     let Some(admitted) = &turn.tree else { return Ok(()) };
     if !needs_header(tree) {
-        return Ok(tree::check_path(tree, admitted.leaf.as_deref())?);
+        tree::check_path(tree, admitted.leaf.as_deref())?;
+        return check_header(turn, tree);
     }
     if admitted.bytes > 0 {
         let (path, committed) = (admitted.path.clone(), turn.facts.len());
         return Err(Refusal::TreeMissing { path, committed });
     }
     Ok(())
+}
+
+/// Whether the file is the one that the turn was admitted on, by the id in its header. A file that was not there yet, or
+/// a header without an id, is no other one.
+pub fn check_header(turn: &Turn, tree: &Tree) -> Result<(), Refusal> {
+    let expected = turn.tree.as_ref().and_then(|admitted| admitted.header_id.clone());
+    let found = tree.header.as_ref().and_then(|header| header.id.clone());
+    match (expected, found) {
+        (Some(expected), Some(found)) if expected != found => Err(Refusal::OtherTree { expected, found }),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a session file is still to be begun: it is not there, it is empty, or its first write was cut off.
@@ -47,12 +59,13 @@ pub fn branch_behind(
     if admitted.mode == TreeMode::Branch && branch::last_branch(turn).is_none() {
         return Ok(turn.settled.is_some() && !branch::lacks_nothing(turn, history, tree));
     }
-    if turn.settled.is_some() && branch::lacks_nothing(turn, history, tree) {
-        return Ok(false);
-    }
     let plan = branch::plan(&session.id, turn, history, tree, branch::extent_of(admitted.mode))?;
-    let foreign = turn.settled.is_none() && !branch::last_line_continues(&plan, tree);
-    Ok(!plan.write.is_empty() || foreign)
+    let misplaced_end = || branch::ends_in_the_middle(&session.id, turn, history, &plan, tree);
+    if turn.settled.is_some() {
+        let lacks = !plan.write.is_empty() && !branch::lacks_nothing(turn, history, tree);
+        return Ok(lacks || misplaced_end());
+    }
+    Ok(!plan.write.is_empty() || !branch::last_line_continues(&plan, tree))
 }
 
 /// Whether the file holds entries of a dead agent with which a recover of the turn, which waits by what is journaled,
@@ -99,7 +112,10 @@ pub fn header_for(turn: &Turn, history: &History) -> Raw {
         _ => None,
     });
     own.unwrap_or_else(|| {
-        let id = tree::entry_id(turn.id.as_str(), turn.admitted.hash.as_str(), "session");
+        // Where the write of the admission was torn before it, the record of the turn still knows whose it was.
+        let known = turn.tree.as_ref().and_then(|tree| tree.header_id.clone());
+        let made = || tree::entry_id(turn.id.as_str(), turn.admitted.hash.as_str(), "session");
+        let id = known.unwrap_or_else(made);
         let at = turn.admitted.at.as_str();
         let path = turn.tree.as_ref().map_or("/", |tree| tree.path.as_str());
         let cwd = std::path::Path::new(path).parent().map_or("/".into(), |folder| folder.to_string_lossy());

@@ -8,7 +8,7 @@ mod adopt;
 mod file;
 
 pub use adopt::{Adoption, adopt, entry_record, intents, meaning_of};
-pub use file::{branch_behind, check_tree, header_for, is_ahead, needs_header, owns_tree};
+pub use file::{branch_behind, check_header, check_tree, header_for, is_ahead, needs_header, owns_tree};
 
 use crate::branch::{self, Extent};
 use crate::draft::{Draft, DraftError};
@@ -127,6 +127,14 @@ pub enum Refusal {
         path: String,
         /// How many committed records the journal has for it.
         committed: usize,
+    },
+    /// Another session file stands where that of the turn was.
+    #[error("the turn was admitted on session file {expected:?}, and this is {found:?}")]
+    OtherTree {
+        /// The id in the header of the turn's file.
+        expected: String,
+        /// The id in the header of this one.
+        found: String,
     },
     /// A user's message was added to the tree that the journal does not know.
     #[error(
@@ -506,7 +514,7 @@ impl Planner<'_> {
     /// An open turn always gets its branch; a settled one only if the file lacks it.
     fn branch_is_wanted(&self) -> bool {
         let Some(tree) = self.tree() else { return false };
-        self.turn().settled.is_none() || !self.settled_and_whole(tree)
+        self.turn().settled.is_none() || !self.settled_and_whole(tree) || self.branch_is_due()
     }
 
     fn branch_is_there(&self) -> bool {
@@ -533,6 +541,12 @@ impl Planner<'_> {
             Some(tip) => branch::plan_onto(&session.id, self.turn(), history, tree, extent, Some(&tip))?,
             None => branch::plan(&session.id, self.turn(), history, tree, extent)?,
         };
+        if !branch.lost.is_empty() {
+            self.plan.notes.push(format!(
+                "the session file had lost {} entries in the middle of the branch; they are written anew",
+                branch.lost.len()
+            ));
+        }
         self.plan.branch = Some(branch);
         self.plan.header = header;
         Ok(())

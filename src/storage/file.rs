@@ -3,6 +3,8 @@
 //! Every open closes on exec and follows no link at the end of its path. The lock is `flock`: it belongs to the
 //! open file, so a second open in the same process is shut out too. It is given back by name when the file is
 //! dropped: a child between fork and exec still has a copy of the descriptor, and closing ours would not do.
+//! What a signal interrupted before it did anything is done again. A sync is not, and std would: what went wrong
+//! with the pages is told once, and a second sync on the same descriptor could say that all is well.
 
 use super::{DIR_MODE, FILE_MODE, Identity, Item, ItemKind, LockKind, Meta, Refused, Storage, StoredFile};
 use rustix::fs::OFlags;
@@ -51,11 +53,9 @@ impl Storage for FileStorage {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
-            .open(path)?
-            .sync_all()
+        let folder =
+            OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits().cast_signed()).open(path)?;
+        Ok(rustix::fs::fsync(folder)?)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Item>> {
@@ -112,11 +112,11 @@ impl StoredFile for DiskFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
+        Ok(rustix::fs::fdatasync(&self.file)?)
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.file.sync_all()
+        Ok(rustix::fs::fsync(&self.file)?)
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {

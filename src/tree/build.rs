@@ -4,7 +4,7 @@
 //! agent is copied by replacing the ids in its text and nothing else. Nothing here reads or writes a file.
 
 use super::VERSION;
-use crate::json::{DEPTH_MAX, ObjectWriter, Raw, View, depth, same, sha256_hex};
+use crate::json::{DEPTH_MAX, Object, ObjectWriter, Raw, View, depth, same, sha256_hex};
 
 /// `customType` of the entry that ends a branch of ours.
 pub const MARKER_TYPE: &str = "turnkeep.branch";
@@ -97,6 +97,9 @@ pub fn entry_with(
 ) -> Option<Raw> {
     let entry = entry.trim_matches([' ', '\t', '\r', '\n']);
     let object = View::of(entry).object()?;
+    if object.doubled().is_some() {
+        return entry_with(once_each(&object).get(), id, parent, map);
+    }
     let old = object.string("id");
     let (id, parent) = (spelled(Some(id)), spelled(parent));
     let mut copy = String::with_capacity(entry.len() + 32);
@@ -124,6 +127,16 @@ pub fn entry_with(
         }
     }
     Raw::parse(&copy).ok()
+}
+
+/// An entry with each key once, the last as in Pi: nothing is written behind one that holds a key twice.
+fn once_each(object: &Object<'_>) -> Raw {
+    let members = object.0.iter().enumerate();
+    let last = |at: usize, key: &str| object.0.iter().skip(at + 1).all(|(later, _)| later != key);
+    members
+        .filter(|(at, (key, _))| last(*at, key))
+        .fold(ObjectWriter::default(), |writer, (_, (key, value))| writer.raw(key, value))
+        .finish()
 }
 
 /// Whether two entries say the same: their parents and time stamps apart, those of their messages too.

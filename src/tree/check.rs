@@ -8,7 +8,7 @@ use super::finding::{
     Finding, Severity, at_entry, at_header, at_line, at_other, list, name, span, whole_file,
 };
 use super::shape::{Shape, set};
-use super::{HeaderFault, Leaf, Other, OtherLine, Parent, Path, Tail, Top, Tree, Writable};
+use super::{EntryLine, HeaderFault, Leaf, Other, OtherLine, Parent, Path, Tail, Top, Tree, Writable};
 use crate::json::{DEPTH_MAX, View, depth};
 use memchr::memmem;
 use std::collections::HashSet;
@@ -39,11 +39,11 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     header(tree, &mut found);
     if tree.tail != Tail::Empty {
         tail(tree, &mut found);
-        lines(tree, &mut found);
         let shape = Shape::of(tree);
+        lines(tree, &shape, &mut found);
         entries(tree, &shape, &mut found);
         links(tree, &shape, &mut found);
-        cycles(tree, &mut found);
+        cycles(tree, &shape, &mut found);
         forks(tree, &shape, &mut found);
         leaf(tree, &shape, &mut found);
         calls(tree, &shape, &mut found);
@@ -82,16 +82,30 @@ pub fn check_path(tree: &Tree, leaf: Option<&str>) -> Result<(), Refusal> {
     if found.is_empty() { Ok(()) } else { Err(Refusal::Damage(found)) }
 }
 
-fn path(tree: &Tree, path: &Path, found: &mut Vec<Finding>) {
-    for index in &path.entries {
-        envelope(tree, *index, Severity::Damage, found);
-        doubled_id(tree, *index, Severity::Damage, found);
+/// What is damaged in these entries themselves, where they stand on a path that is written behind.
+pub fn damaged_entries(tree: &Tree, entries: &[usize]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for index in entries {
+        envelope(tree, *index, Severity::Damage, &mut found);
+        doubled_id(tree, *index, Severity::Damage, &mut found);
     }
+    found
+}
+
+/// What is damaged from the root down to an entry.
+pub fn damaged_path(tree: &Tree, index: usize) -> Vec<Finding> {
+    let mut found = Vec::new();
+    path(tree, &tree.path(index), &mut found);
+    found
+}
+
+fn path(tree: &Tree, path: &Path, found: &mut Vec<Finding>) {
+    found.extend(damaged_entries(tree, &path.entries));
     match (&path.top, path.entries.first()) {
         (Top::Unknown { .. }, Some(first)) => unknown_parent(tree, *first, None, found),
         (Top::Cycle { len }, _) => {
             let ring = path.entries.get(..*len).unwrap_or_default().to_vec();
-            cycle(tree, &from_first_line(ring), &path.entries, found);
+            cycle(tree, &from_first_line(ring), &path.entries, Severity::Damage, found);
         }
         (Top::Root | Top::Missing, _) | (_, None) => {}
     }
@@ -187,7 +201,7 @@ fn last_line(tree: &Tree) -> usize {
 }
 
 /// The lines that are no entries, and how lines end.
-fn lines(tree: &Tree, found: &mut Vec<Finding>) {
+fn lines(tree: &Tree, shape: &Shape, found: &mut Vec<Finding>) {
     if tree.crlf.lines > 0 {
         let text = format!(
             "{} lines end in CR LF, the first being line {}; probably edited or copied on another system",
@@ -195,11 +209,7 @@ fn lines(tree: &Tree, found: &mut Vec<Finding>) {
         );
         found.push(whole_file(tree, "tree-crlf", Severity::Note, text));
     }
-    let whole = tree
-        .entries
-        .iter()
-        .enumerate()
-        .all(|(index, entry)| !matches!(entry.parent, Parent::Id(_)) || tree.parent(index).is_some());
+    let need = need(tree, shape);
     // The tail has its own finding.
     let tail = match tree.tail {
         Tail::Torn { offset, .. } | Tail::Nul { offset, .. } => Some(offset),
@@ -209,15 +219,53 @@ fn lines(tree: &Tree, found: &mut Vec<Finding>) {
     for other in tree.others.iter().filter(|other| Some(other.offset) != tail) {
         match other.what {
             Other::Blank => blank_line(other, &mut blank, found),
-            Other::Nul | Other::Dead => found.push(dead_line(tree, other, whole)),
+            Other::Nul | Other::Dead => found.push(dead_line(tree, other, need)),
             Other::NoEntry { why } => {
-                found.push(at_other(other, "tree-no-entry", Severity::Damage, format!("no entry: {why}")));
+                let text = format!("no entry: {why}");
+                found.push(at_other(other, "tree-no-entry", need.severity(), text));
             }
             Other::Header => {
                 let text = "a second session header, which Pi ignores".to_owned();
                 found.push(at_other(other, "tree-second-header", Severity::Note, text));
             }
         }
+    }
+}
+
+/// Who may miss what stood on a line that is no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// The branch that Pi opens: it is cut off, or there is none.
+    Active,
+    /// An entry of another branch.
+    Elsewhere,
+    /// Nobody.
+    Nobody,
+}
+
+impl Need {
+    fn severity(self) -> Severity {
+        match self {
+            Self::Active => Severity::Damage,
+            Self::Elsewhere | Self::Nobody => Severity::Warning,
+        }
+    }
+}
+
+fn need(tree: &Tree, shape: &Shape) -> Need {
+    let version_1 = tree.writable() == (Writable::Older { version: 1 });
+    let rooted = |top: &EntryLine| version_1 || top.parent == Parent::Root;
+    let top = shape.active.first().and_then(|top| tree.entries.get(*top));
+    let opens = version_1 || !matches!(tree.leaf(), Leaf::Undefined { .. });
+    let cut_off = |(index, entry): (usize, &EntryLine)| {
+        matches!(entry.parent, Parent::Id(_)) && tree.parent(index).is_none()
+    };
+    if !opens || !top.is_none_or(rooted) {
+        Need::Active
+    } else if tree.entries.iter().enumerate().any(cut_off) {
+        Need::Elsewhere
+    } else {
+        Need::Nobody
     }
 }
 
@@ -238,7 +286,7 @@ fn blank_line(other: &OtherLine, run: &mut Option<(usize, usize)>, found: &mut V
     found.push(at_other(other, "tree-blank-line", Severity::Note, format!("line {line} is blank")));
 }
 
-fn dead_line(tree: &Tree, other: &OtherLine, whole: bool) -> Finding {
+fn dead_line(tree: &Tree, other: &OtherLine, need: Need) -> Finding {
     let before = tree.entries.partition_point(|entry| entry.line < other.line);
     let behind = tree.entries.len() - before;
     let text = tree.other_text(other);
@@ -247,17 +295,20 @@ fn dead_line(tree: &Tree, other: &OtherLine, whole: bool) -> Finding {
     } else {
         ("tree-dead-line", format!("unreadable, {} bytes: {}", other.len, why_dead(text)))
     };
-    let needed = if whole {
-        "no entry names a parent that was on it; Pi leaves such a line behind when it opens a file with a torn tail"
-    } else {
-        "an entry names a parent that is not in the file and may have stood here"
+    let needed = match need {
+        Need::Nobody => {
+            "no entry names a parent that was on it; Pi leaves such a line behind when it opens a file with a torn tail"
+        }
+        Need::Elsewhere => {
+            "an entry of another branch than the active one names a parent that is not in the file and may have stood here"
+        }
+        Need::Active => "an entry names a parent that is not in the file and may have stood here",
     };
-    let severity = if whole { Severity::Warning } else { Severity::Damage };
     let message = format!(
         "line {} at byte {} is {what}; {before} entries stand before it and {behind} behind it; {needed}",
         other.line, other.offset
     );
-    at_other(other, code, severity, message)
+    at_other(other, code, need.severity(), message)
 }
 
 fn why_dead(text: &str) -> String {
@@ -293,7 +344,7 @@ fn entries(tree: &Tree, shape: &Shape, found: &mut Vec<Finding>) {
                 name(entry),
                 entry.line
             );
-            found.push(at_entry(entry, "tree-too-deep", Severity::Damage, message));
+            found.push(at_entry(entry, "tree-too-deep", active, message));
         }
         if entry.lossy {
             let message = "bytes that are not UTF-8 read as U+FFFD, as in Pi".to_owned();
@@ -310,7 +361,7 @@ fn entries(tree: &Tree, shape: &Shape, found: &mut Vec<Finding>) {
 }
 
 /// What is missing or doubled in an entry itself.
-fn envelope(tree: &Tree, index: usize, doubled: Severity, found: &mut Vec<Finding>) {
+fn envelope(tree: &Tree, index: usize, severity: Severity, found: &mut Vec<Finding>) {
     let Some(entry) = tree.entries.get(index) else { return };
     let identified = !entry.id.is_empty();
     if entry.parent == Parent::Missing && identified {
@@ -319,7 +370,7 @@ fn envelope(tree: &Tree, index: usize, doubled: Severity, found: &mut Vec<Findin
             name(entry),
             entry.line
         );
-        found.push(at_entry(entry, "tree-parent-missing", Severity::Damage, message));
+        found.push(at_entry(entry, "tree-parent-missing", severity, message));
     }
     if let Some(key) = &entry.doubled_key {
         let message = format!(
@@ -327,15 +378,16 @@ fn envelope(tree: &Tree, index: usize, doubled: Severity, found: &mut Vec<Findin
             name(entry),
             entry.line
         );
-        found.push(at_entry(entry, "tree-doubled-key", doubled, message));
+        found.push(at_entry(entry, "tree-doubled-key", severity, message));
     }
     if &*entry.kind == "message" && !tree.message(index).is_some_and(|message| message.starts_with('{')) {
-        let message = format!(
-            "entry {} on line {} is a message without its message; Pi fails on it",
-            name(entry),
-            entry.line
-        );
-        found.push(at_entry(entry, "tree-message-missing", Severity::Damage, message));
+        let fails = match severity {
+            Severity::Damage => "Pi fails on it",
+            _ => "Pi would fail on a branch that leads through it",
+        };
+        let message =
+            format!("entry {} on line {} is a message without its message; {fails}", name(entry), entry.line);
+        found.push(at_entry(entry, "tree-message-missing", severity, message));
     }
     if entry.kind.is_empty() {
         let message = format!("entry {} on line {} has no type", name(entry), entry.line);
@@ -378,17 +430,18 @@ fn unknown_parent(tree: &Tree, index: usize, shape: Option<&Shape>, found: &mut 
     let Some(entry) = tree.entries.get(index) else { return };
     let Parent::Id(parent) = &entry.parent else { return };
     let below = shape.map_or(0, |shape| shape.below(index));
+    let severity = shape.map_or(Severity::Damage, |shape| severity(shape, index));
     let hang = if below > 0 { format!(" ({below} more entries hang on it)") } else { String::new() };
     let message = format!(
         "entry {} on line {} names the parent {parent}, which is not in the file: the history above it is cut off{hang}",
         name(entry),
         entry.line
     );
-    found.push(at_entry(entry, "tree-unknown-parent", Severity::Damage, message));
+    found.push(at_entry(entry, "tree-unknown-parent", severity, message));
 }
 
 /// Every loop once, with the entries that end in it.
-fn cycles(tree: &Tree, found: &mut Vec<Finding>) {
+fn cycles(tree: &Tree, shape: &Shape, found: &mut Vec<Finding>) {
     const NEW: usize = usize::MAX;
     let count = tree.entries.len();
     // Which walk saw an entry first; a walk that meets itself has found a loop.
@@ -426,7 +479,10 @@ fn cycles(tree: &Tree, found: &mut Vec<Finding>) {
         }
     }
     for (ring, lost) in &rings {
-        cycle(tree, ring, lost, found);
+        // Pi goes up from the leaf that it opens alone.
+        let active = lost.iter().any(|index| shape.is_active(*index));
+        let severity = if active { Severity::Damage } else { Severity::Warning };
+        cycle(tree, ring, lost, severity, found);
     }
 }
 
@@ -437,7 +493,7 @@ fn from_first_line(mut ring: Vec<usize>) -> Vec<usize> {
     ring
 }
 
-fn cycle(tree: &Tree, ring: &[usize], lost: &[usize], found: &mut Vec<Finding>) {
+fn cycle(tree: &Tree, ring: &[usize], lost: &[usize], severity: Severity, found: &mut Vec<Finding>) {
     let Some(first) = ring.first().and_then(|first| tree.entries.get(*first)) else { return };
     let ids = |indices: &[usize]| {
         list(indices.iter().filter_map(|index| tree.entries.get(*index)).map(|entry| entry.id.to_string()))
@@ -459,7 +515,7 @@ fn cycle(tree: &Tree, ring: &[usize], lost: &[usize], found: &mut Vec<Finding>) 
     let besides =
         if outside.is_empty() { String::new() } else { format!(": those of the loop and {}", ids(&outside)) };
     let message = format!("{loops}; Pi never ends on it; {} no root{besides}", reach(lost.len()));
-    found.push(at_entry(first, "tree-cycle", Severity::Damage, message));
+    found.push(at_entry(first, "tree-cycle", severity, message));
 }
 
 /// Branches below one entry whose lines alternate.

@@ -218,7 +218,7 @@ fn carriage_returns_and_blank_lines_are_notes() {
 }
 
 #[test]
-fn json_that_is_no_entry_is_damage_and_takes_the_leaf_away() {
+fn json_that_is_no_entry_is_damage_where_it_takes_the_leaf_away() {
     let [a, b, _] = &plain()[..] else { panic!("three") };
     for (odd, why) in [
         ("5", "it is a number"),
@@ -241,14 +241,23 @@ fn json_that_is_no_entry_is_damage_and_takes_the_leaf_away() {
             ]
         );
         let tree = read(file(&[a, odd, b]));
-        assert_eq!(codes(&tree), [("tree-no-entry", Severity::Damage, Some(3))]);
+        assert_eq!(codes(&tree), [("tree-no-entry", Severity::Warning, Some(3))]);
         assert_eq!(tree.leaf(), Leaf::Entry(1));
+        // An entry behind it that hangs on nothing may have hung there.
+        let cut_off = b.replace(r#""parentId":"a","#, "");
+        assert_ne!(*b, cut_off);
+        let found = codes(&read(file(&[a, odd, &cut_off])));
+        let expected = [
+            ("tree-no-entry", Severity::Damage, Some(3)),
+            ("tree-parent-missing", Severity::Damage, Some(4)),
+        ];
+        assert_eq!(found, expected);
     }
     // Values that JavaScript takes for false are passed over by Pi and leave the leaf alone.
     for odd in ["null", "false", "0", "-0.0", "\"\""] {
         let tree = read(file(&[a, odd]));
         assert_eq!(tree.leaf(), Leaf::Entry(0), "{odd}");
-        assert_eq!(codes(&tree), [("tree-no-entry", Severity::Damage, Some(3))]);
+        assert_eq!(codes(&tree), [("tree-no-entry", Severity::Warning, Some(3))]);
         assert_eq!(read(format!("{odd}\n{}", file(&[a]))).header_fault, None);
     }
 }
@@ -378,7 +387,7 @@ fn the_last_of_doubled_ids_wins() {
     assert_eq!(refused(&tree, Some("c")), [("tree-doubled-id", Some(4))]);
     assert_eq!(check_path(&tree, Some("a")), Ok(()));
     lines.push(said("user", "d", Some("a")));
-    assert_eq!(codes(&super::tests::tree(&lines)), [("tree-doubled-id", Severity::Warning, Some(4))]);
+    assert_eq!(codes(&self::tree(&lines)), [("tree-doubled-id", Severity::Warning, Some(4))]);
 }
 
 #[test]
@@ -399,17 +408,21 @@ fn doubled_keys_count_on_the_path_and_in_the_entry_itself() {
 
 #[test]
 fn an_unknown_parent_cuts_the_history() {
-    let tree = tree(&[
+    let mut lines = vec![
         said("user", "a", None),
         said("user", "b", Some("gone")),
         said("user", "c", Some("b")),
         said("user", "d", Some("a")),
-    ]);
+    ];
+    let tree = self::tree(&lines);
     let finding = only(&tree);
+    // Pi goes on from `d`, and misses nothing.
     assert_eq!(
         (finding.code, finding.severity, finding.line),
-        ("tree-unknown-parent", Severity::Damage, Some(3))
+        ("tree-unknown-parent", Severity::Warning, Some(3))
     );
+    lines.pop();
+    assert_eq!(only(&self::tree(&lines)).severity, Severity::Damage);
     assert!(finding.message.contains("1 more entries hang on it"), "{finding:?}");
     assert_eq!(tree.path(2).top, Top::Unknown { id: "gone".into() });
     assert_eq!(refused(&tree, Some("c")), [("tree-unknown-parent", Some(3))]);
@@ -431,7 +444,8 @@ fn a_loop_is_told_once_and_in_order() {
     let found = check(&looped);
     assert_eq!(
         codes(&looped),
-        [("tree-cycle", Severity::Damage, Some(3)), ("tree-cycle", Severity::Damage, Some(8))]
+        [("tree-cycle", Severity::Warning, Some(3)), ("tree-cycle", Severity::Damage, Some(8))],
+        "Pi opens the last one"
     );
     assert_eq!(
         found[0].message,

@@ -166,6 +166,8 @@ codes! {
         "another session file stands in its place: put the right one back, or name it with --tree-file"
     TreeUnchecked "TK076" "tree-unchecked" Note
         "see to the journal first, then check the session file"
+    BranchPlace "TK077" "branch-place" Damage
+        "somebody changed the session file: put the entry back where the journal has it, or bring back a copy"
 
     TreeEmpty "TK080" "tree-empty" NeedsRecovery "the agent, or `turnkeep recover`, writes its header"
     TreeTornTail "TK081" "tree-torn-tail" NeedsRecovery

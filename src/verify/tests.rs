@@ -803,6 +803,7 @@ fn every_code_is_found_where_it_belongs() {
         Code::EntryUnknown,
         Code::TreeOther,
         Code::TreeUnchecked,
+        Code::BranchPlace,
     ];
     shown.extend(elsewhere.iter().map(|code| code.code()));
     let rest: Vec<&str> =

@@ -174,33 +174,47 @@ impl Pair<'_> {
     /// The file itself, and whether it is the one of the admission.
     fn file(&mut self, tree: &Tree) {
         let recorded = self.turn.tree.as_ref().and_then(|admitted| admitted.header_id.as_ref());
+        let since = self.turn.tree.as_ref().map_or(0, |admitted| admitted.bytes);
         for mut found in tree::check(tree).into_iter().map(|found| finding(self.path, found)) {
+            // The turn was admitted on it as it was; what matters to its path is looked at below.
+            let of_old = found.offset.is_some_and(|offset| offset < since);
+            let as_it_was = match found.code {
+                Code::TreeResultElsewhere | Code::TreeTooDeep => of_old,
+                // A copy says what the agent's own entry says.
+                Code::TreeCompactionTarget => of_old || self.is_ours(tree, found.line),
+                _ => false,
+            };
+            if as_it_was {
+                found.severity = Severity::Warning;
+            }
             if let (Code::TreeHeaderMissing | Code::TreeHeaderInvalid, Some(id)) = (found.code, recorded) {
                 found.message.push_str(&format!("; the journal recorded the session id {id:?}"));
             }
             self.findings.push(found);
         }
         let Some(admitted) = &self.turn.tree else { return };
-        let header = tree.header.as_ref().and_then(|header| header.id.as_ref());
-        if let Some(expected) = &admitted.header_id
-            && header.is_some_and(|header| header != expected)
-        {
-            let message = format!(
-                "the turn was admitted on session file {expected:?}, and this is {:?}",
-                header.map_or("another", String::as_str)
-            );
-            self.add(Code::TreeOther, message);
+        if let Err(other @ recovery::Refusal::OtherTree { .. }) = recovery::check_header(self.turn, tree) {
+            self.add(Code::TreeOther, other);
         }
         if let Err(tree::Refusal::Damage(path)) = tree::check_path(tree, admitted.leaf.as_deref()) {
-            for found in path.into_iter().map(|found| finding(self.path, found)) {
-                let told = self
-                    .findings
-                    .iter_mut()
-                    .find(|known| known.code == found.code && known.line == found.line);
-                match told {
-                    Some(known) => known.severity = known.severity.max(found.severity),
-                    None => self.findings.push(found),
-                }
+            self.damage(path);
+        }
+    }
+
+    fn is_ours(&self, tree: &Tree, line: Option<u64>) -> bool {
+        let entry = tree.entries.iter().find(|entry| Some(entry.line as u64) == line);
+        let ours = || branch::ours(&self.session.id, self.turn, self.history, tree);
+        entry.is_some_and(|entry| ours().contains(&*entry.id))
+    }
+
+    /// Damage on the path that is written behind, which may be told already as that of the file.
+    fn damage(&mut self, path: Vec<tree::Finding>) {
+        for found in path.into_iter().map(|found| finding(self.path, found)) {
+            let told =
+                self.findings.iter_mut().find(|known| known.code == found.code && known.line == found.line);
+            match told {
+                Some(known) => known.severity = known.severity.max(found.severity),
+                None => self.findings.push(found),
             }
         }
     }
@@ -208,9 +222,18 @@ impl Pair<'_> {
     /// Whether the branch says what the journal says.
     fn branch(&mut self, tree: &Tree) {
         let there = match branch::plan(&self.session.id, self.turn, self.history, tree, Extent::Steps) {
-            Ok(plan) => plan.entries - plan.write.len() as u64,
-            Err(trouble) => return self.trouble(&trouble),
+            Ok(plan) => plan,
+            Err(trouble) => return self.trouble(trouble),
         };
+        if !there.lost.is_empty() {
+            let message = format!(
+                "entries were lost in the middle of the branch, and what stands behind them still names them: {}",
+                named(&there.lost)
+            );
+            self.add(Code::BranchEntryMissing, message);
+            return;
+        }
+        let there = there.entries - there.write.len() as u64;
         let recovered = self.recovered_branch();
         let lost = recovered
             .filter(|branch| tree.find(&branch.leaf).is_none() || there < branch.entries)
@@ -225,13 +248,23 @@ impl Pair<'_> {
         self.behind(tree);
     }
 
-    fn trouble(&mut self, trouble: &Trouble) {
-        match trouble {
+    fn trouble(&mut self, trouble: Trouble) {
+        match &trouble {
             Trouble::Content { line, .. } => {
-                self.add(Code::BranchContent, trouble).line = Some(*line as u64);
+                self.add(Code::BranchContent, &trouble).line = Some(*line as u64);
+            }
+            // That the entry is gone on which the turn was admitted explains it.
+            Trouble::Lost { .. } if self.findings.iter().any(|told| told.code == Code::TreeLeafMissing) => {}
+            Trouble::Place { line, .. } | Trouble::Lost { line, .. } => {
+                self.add(Code::BranchPlace, &trouble).line = Some(*line as u64);
             }
             // Every marker is looked at by itself.
             Trouble::Marker { .. } => {}
+            Trouble::Damage(_) => {
+                if let Trouble::Damage(tree::Refusal::Damage(path)) = trouble {
+                    self.damage(path);
+                }
+            }
         }
     }
 
@@ -242,7 +275,7 @@ impl Pair<'_> {
                 let lacking = self.lacking(tree);
                 self.add(Code::BranchBehind, format!("the session file is behind the journal{lacking}"));
             }
-            Err(trouble) => self.trouble(&trouble),
+            Err(trouble) => self.trouble(trouble),
         }
     }
 
@@ -254,11 +287,9 @@ impl Pair<'_> {
             .flat_map(|plan| &plan.write)
             .filter_map(|entry| View::of(entry.get()).object()?.string("id"))
             .collect();
-        let named = ids.get(..NAMED_MAX).unwrap_or(&ids).join(", ");
         match ids.len() {
             0 => ": another writer's line is its last one".to_owned(),
-            many if many > NAMED_MAX => format!("; it lacks {named} and {} more", many - NAMED_MAX),
-            _ => format!("; it lacks {named}"),
+            _ => format!("; it lacks {}", named(&ids)),
         }
     }
 
@@ -347,6 +378,15 @@ impl<'a> Known<'a> {
             self.history?.get(seq.parse().ok()?).filter(|record| record.hash.as_str() == hash)
         });
         record.is_some() && self.turns.contains(marker.turn.as_str())
+    }
+}
+
+/// Ids joined by commas, the many cut short.
+fn named(ids: &[String]) -> String {
+    let named = ids.get(..NAMED_MAX).unwrap_or(ids).join(", ");
+    match ids.len().checked_sub(NAMED_MAX) {
+        Some(more) if more > 0 => format!("{named} and {more} more"),
+        _ => named,
     }
 }
 

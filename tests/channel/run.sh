@@ -99,12 +99,10 @@ effects() { grep -cx "$1" "$E/outside/effects" || true; }
 published() { grep -c "^$1 " "$E/outside/outbox" || true; }
 outside_saw() { [ "$(grep -cx "$1" "$E/outside/seen")" -ge "${2:-1}" ]; }
 is_closed() { [ "$(turnkeep inspect --delivery "$1" --json | jq -r .state)" = closed ]; }
-waits_for() { [ "$(turnkeep inspect --delivery "$1" --json | jq -r .next.do)" = "$2" ]; }
-waits_dead() { # the same, seen past a dead owner: what recover says that it waits for
-  [ "$(turnkeep recover --all --json 2>/dev/null | jq -r .next.do)" = "$1" ]
-}
+# What a recover would wait for while no service runs.
+waits_dead() { [ "$(turnkeep recover --all --json 2>/dev/null | jq -r .next.do)" = "$1" ]; }
 
-# answered ID TEXT [LATER_TURNS...]: the one final reply under the id, seen by the client, by the channel and again on a
+# answered ID TEXT: the one final reply under the id, seen by the client, by the channel and again on a
 # repeated post, which changes nothing.
 answered() {
   until_true "$1 is closed" is_closed "$1"
@@ -119,8 +117,9 @@ answered() {
   same "turns with the id" 1 "$(count_records ".kind == \"admitted\" and .delivery == \"$1\"")"
   same "requests that repeated posts made" "$asked" "$(requests)"
   same "the journal behind repeated posts" "$before" "$(sha256sum <"$JOURNAL")"
-  same "what is left in the inbox" "" "$(ls "$E/state/inbox")"
+  until_true "nothing is left in the inbox" inbox_is_empty
 }
+inbox_is_empty() { [ -z "$(ls "$E/state/inbox")" ]; }
 
 # ---- Scripts of the model -----------------------------------------------------------------------------------------
 
@@ -303,7 +302,7 @@ deliveries() { records 'select(.kind == "delivery") | .state' | tr -d '"' | tr '
 
 # The channel cannot look anything up: a person says what became of the reply, and the next turn does not wait for that.
 scenario_no_lookup() {
-  open_channel "$(script "$(says 'First.')" "$(says 'Second.')" "$(says 'Third.')")"
+  open_channel "$(script "$(says 'First.')" "$(says 'Second.')" "$(says 'Third.')" "$(says 'Fourth.')")"
   touch "$E/outside/no-lookup"
   hold after
   start
@@ -328,7 +327,17 @@ scenario_no_lookup() {
   same "replies under m3" 0 "$(published m3)"
   turnkeep step deliver --not-sent --by me --session "lab:$(turn_of m3)" >"$E/receipt"
   answered m3 'Third.'
-  sound 'First.' 'Second.' 'Third.'
+  # The service that began it lives: a person then has to say why that does not matter.
+  touch "$E/outside/refuse"
+  post m4 'four'
+  until_true "the channel was asked" outside_saw 'GET /messages/m4'
+  rm "$E/outside/refuse"
+  local rc=0
+  turnkeep step deliver --not-sent --by me --session "lab:$(turn_of m4)" >"$E/receipt" || rc=$?
+  same "exit of a person's word beside the living service" 4 $rc
+  turnkeep step deliver --not-sent --by me --session "lab:$(turn_of m4)" --force --why 'it was refused' >"$E/receipt"
+  answered m4 'Fourth.'
+  sound 'First.' 'Second.' 'Third.' 'Fourth.'
 }
 turn_of() { turnkeep inspect --delivery "$1" --json | jq -r .turn; }
 
@@ -536,7 +545,7 @@ scenario_twice() {
   SECOND=
   same "exit of the second service" 4 $rc
   same "the journal" "$before" "$(sha256sum <"$JOURNAL")"
-  same "the first service" 1 "$(published_port)"
+  same "the first service" m1 "$(shown m1 .id)"
   killed
   let_go
   rm "$E/state/port"
@@ -558,7 +567,6 @@ scenario_twice() {
   same "effects" 1 "$(effects ann)"
   sound 'One call.' 'Final.'
 }
-published_port() { shown m1 '.id' | grep -c m1; }
 
 # A model that fails for good: the turn ends without a reply, nothing is published, and the next one is served.
 scenario_model_fails() {

@@ -82,6 +82,19 @@ fn not_sent_lets_it_begin_anew_and_a_receipt_takes_that_back() {
     assert_eq!(sandbox.last("s")["state"], "sent");
 }
 
+/// A driver that can look its reply up says it as often as it tried.
+#[test]
+fn whoever_began_it_may_say_not_sent_of_each_try() {
+    let (sandbox, owner) = (Sandbox::new(), Owner::start());
+    let ticket = settled(&sandbox, &owner);
+    let mut seqs = Vec::new();
+    for _ in 0..3 {
+        sandbox.step(&ticket, ["deliver", "--begin"]).ok();
+        seqs.push(sandbox.step(&ticket, ["deliver", "--not-sent"]).ok().seq());
+    }
+    assert!(seqs.is_sorted() && seqs[0] < seqs[2], "{seqs:?}");
+}
+
 #[test]
 fn waive_ends_it_without_publishing() {
     let (sandbox, owner) = (Sandbox::new(), Owner::start());

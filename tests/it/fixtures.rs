@@ -233,6 +233,56 @@ fn document(run: Run, words: &[String], at: &Path, sandbox: &Sandbox) -> Value {
     json!({"command": words.join(" "), "exit": ran.code(), "documents": documents})
 }
 
+/// What `recover` accepts is sound afterwards: every session file here, found where a turn was admitted on it or where
+/// the one that a turn was admitted on stood, and the journals with session files beside them.
+#[test]
+fn whatever_recover_accepts_of_a_session_file_is_sound_behind_it() {
+    let mut recovered = 0;
+    let mut judge = |name: &str, sandbox: &Sandbox, session: &str| {
+        let file = ["--tree-file", "tree.jsonl"];
+        let before = sandbox.everything();
+        let ran = sandbox.run([&["recover", session, "--owner-pid", "none"], &file[..]].concat());
+        if ran.code() == 3 {
+            assert!(sandbox.everything() == before, "{name}: refused, and something was written");
+        }
+        if ran.code() == 0 {
+            recovered += 1;
+            let verdict = sandbox.run([&["verify", session, "--with-tree"], &file[..]].concat());
+            assert_eq!(verdict.code(), 0, "{name}: {}\n{}", ran.all(), verdict.all());
+        }
+    };
+    let all = all();
+    let bytes = |fixture: &Fixture, name: &str| {
+        fixture.files.iter().find(|(file, _)| file == name).map(|(_, bytes)| bytes.clone())
+    };
+    let sound = all.iter().find(|fixture| fixture.name == "tree-sound").and_then(|f| bytes(f, "tree.jsonl"));
+    let sound = sound.unwrap();
+    for fixture in &all {
+        let Some(tree) = bytes(fixture, "tree.jsonl") else { continue };
+        let sandbox = Sandbox::new();
+        sandbox.policy(json!([]));
+        if let Some(journal) = bytes(fixture, "journal.jsonl") {
+            let path = sandbox.write(format!("state/sessions/{}.jsonl", journal::SESSION), journal);
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            std::fs::set_permissions(path.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+            sandbox.write("tree.jsonl", &tree);
+            judge(fixture.name, &sandbox, journal::SESSION);
+            continue;
+        }
+        let (first, then) = (sandbox.write("tree.jsonl", &tree), [&tree, &sound]);
+        for (session, on) in ["found", "exchanged"].iter().zip(then) {
+            std::fs::write(&first, on).unwrap();
+            let words = ["admit", session, "--text", "x", "--owner-pid", "none", "--tree", "tree.jsonl"];
+            let admitted = sandbox.run(words).code() == 0;
+            std::fs::write(&first, &tree).unwrap();
+            if admitted {
+                judge(fixture.name, &sandbox, session);
+            }
+        }
+    }
+    assert!(recovered > 40, "{recovered}");
+}
+
 /// Journals whose genesis is damaged: nothing stands behind that.
 const NO_GENESIS: [&str; 5] = ["bom", "crlf", "genesis-damaged", "genesis-missing", "newer-format-damaged"];
 

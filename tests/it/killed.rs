@@ -1,71 +1,28 @@
 //! `kill -9` at each system call that matters, in every command that writes; then the same command again.
 //!
-//! strace delivers the signal on entry to the k-th call of its kind. Where it cannot be used the tests say so and
-//! pass. `TURNKEEP_SLOW=1` also kills at each `openat`.
+//! strace delivers the signal on entry to the k-th call of its kind; that it was deadly is demanded at each. Where
+//! it cannot be used the tests say so and pass. `TURNKEEP_SLOW=1` kills at every call that changes a file or a lock,
+//! opens or closes one. Others of their kind are in `killed_others.rs`.
 
 use crate::kit::*;
+use crate::points::*;
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 
+/// Calls at which commands are killed: all that change a file, or some of these.
 fn syscalls() -> Vec<&'static str> {
-    let mut calls = vec!["write", "fdatasync", "fsync", "ftruncate", "mkdir"];
-    if std::env::var_os("TURNKEEP_SLOW").is_some() {
-        calls.extend(["openat", "flock", "unlink"]);
-    }
-    calls
-}
-
-/// Whether processes can be killed at a system call here.
-fn can_kill() -> bool {
-    let traced = std::process::Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).status();
-    let can = traced.is_ok_and(|status| status.success());
-    if !can {
-        eprintln!("skipped: strace cannot be used here, so no process is killed at a system call");
-    }
-    can
-}
-
-type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
-
-/// Puts every file of the sandbox back as it was.
-fn restore(sandbox: &Sandbox, files: &Files) {
-    for item in std::fs::read_dir(sandbox.dir()).unwrap() {
-        let path = item.unwrap().path();
-        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-        removed.unwrap();
-    }
-    for (path, bytes) in files {
-        let mode = match bytes {
-            None => std::fs::create_dir(path).map(|()| 0o700).unwrap(),
-            Some(bytes) => {
-                std::fs::write(path, bytes).unwrap();
-                if bytes.starts_with(b"#!") { 0o700 } else { 0o600 }
-            }
-        };
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
-}
-
-/// Runs `turnkeep WORDS` and kills it when it enters the k-th call; `None` where there was no k-th.
-fn kill_at(sandbox: &Sandbox, call: &str, k: usize, words: &[&str], stdin: &str) -> Option<Ran> {
-    let inject = format!("inject={call}:signal=KILL:when={k}");
-    let trace = format!("trace={call}");
-    let mut all = vec!["-f", "-q", "-o", "/dev/null", "-e", &trace, "-e", &inject, BIN];
-    all.extend(words);
-    let ran = sandbox.program("strace", all).stdin(stdin).go();
-    (ran.code() == 137).then_some(ran)
+    if slow() { CHANGING.to_vec() } else { vec!["write", "fdatasync", "fsync", "ftruncate", "mkdir"] }
 }
 
 /// Does `judge` after a kill at each point of a command, always from the same beginning.
 ///
 /// Answers with the number of points.
-fn at_each_point(sandbox: &Sandbox, words: &[&str], stdin: &str, judge: impl FnMut(&str)) -> usize {
+pub fn at_each_point(sandbox: &Sandbox, words: &[&str], stdin: &str, judge: impl FnMut(&str)) -> usize {
     at_points(sandbox, &syscalls(), words, stdin, judge)
 }
 
-fn at_points(
+/// The same at calls of these kinds. That each was really killed there is demanded at each.
+pub fn at_points(
     sandbox: &Sandbox,
     calls: &[&str],
     words: &[&str],
@@ -73,24 +30,20 @@ fn at_points(
     mut judge: impl FnMut(&str),
 ) -> usize {
     let before = sandbox.everything();
-    let mut points = 0;
-    for call in calls {
-        for k in 1.. {
-            restore(sandbox, &before);
-            if kill_at(sandbox, call, k, words, stdin).is_none() {
-                break;
-            }
-            points += 1;
-            judge(&format!("killed at {call} {k} of {words:?}"));
-        }
+    let (points, _) = points(sandbox, calls, words, stdin);
+    for point in &points {
+        restore(sandbox, &before);
+        let killed = at_point(sandbox, point, "signal=KILL", words, stdin);
+        assert_eq!(killed.ran.code(), 137, "not killed at {point} of {words:?}: {}", killed.ran.all());
+        judge(&format!("killed at {point} of {words:?}"));
     }
     restore(sandbox, &before);
-    points
+    points.len()
 }
 
 /// A killed writer leaves nothing but what a crash explains.
 #[track_caller]
-fn explained(sandbox: &Sandbox, point: &str) {
+pub fn explained(sandbox: &Sandbox, point: &str) {
     if sandbox.journal_path("s").exists() {
         let ran = sandbox.run(["verify", "s", "--with-tree"]);
         assert!([0, 13].contains(&ran.code()), "{point}: {}", ran.all());
@@ -98,7 +51,7 @@ fn explained(sandbox: &Sandbox, point: &str) {
 }
 
 #[track_caller]
-fn sound(sandbox: &Sandbox, point: &str) {
+pub fn sound(sandbox: &Sandbox, point: &str) {
     let ran = sandbox.run(["verify", "s", "--with-tree"]);
     // A settled turn whose agent has not written its file is behind, and that is all.
     let unwritten = ran.code() == 13 && ran.stdout.contains("branch-behind") && branch_is_the_agents(sandbox);
@@ -141,7 +94,7 @@ fn policy(sandbox: &Sandbox) {
 }
 
 /// A turn with a call for each row that can be had without other processes, whose owner died.
-fn crashed(sandbox: &Sandbox, mode: &str) -> u64 {
+pub fn crashed(sandbox: &Sandbox, mode: &str) -> u64 {
     policy(sandbox);
     sandbox.write("chat.jsonl", small_tree());
     let owner = Owner::start();
@@ -186,10 +139,10 @@ fn said(entries: &[Value]) -> Vec<String> {
 }
 
 fn kill_recover(mode: &str) {
-    if !can_kill() {
+    if !can_trace() {
         return;
     }
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     crashed(&sandbox, mode);
     let before = sandbox.everything();
     let owner = Owner::start();
@@ -268,10 +221,10 @@ fn recover_in_append_mode() {
 
 #[test]
 fn recover_of_a_torn_tail_and_of_a_torn_tree() {
-    if !can_kill() {
+    if !can_trace() {
         return;
     }
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     crashed(&sandbox, "branch");
     let mut journal = sandbox.journal_bytes("s");
     journal.extend(b"{\"seq\":99,\"at\":\"2026");
@@ -338,15 +291,15 @@ fn kill_admit(sandbox: &Sandbox, extra: &[&str]) {
 
 #[test]
 fn admit_to_a_new_session() {
-    if can_kill() {
-        kill_admit(&Sandbox::new(), &[]);
+    if can_trace() {
+        kill_admit(&Sandbox::in_memory(), &[]);
     }
 }
 
 #[test]
 fn admit_to_a_session_that_is_there() {
-    if can_kill() {
-        let sandbox = Sandbox::new();
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
         let owner = Owner::start();
         let ticket = sandbox.admit(&owner, "s", &[]);
         sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
@@ -357,8 +310,8 @@ fn admit_to_a_session_that_is_there() {
 
 #[test]
 fn admit_with_a_tree_that_is_appended_to() {
-    if can_kill() {
-        let sandbox = Sandbox::new();
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
         sandbox.write("chat.jsonl", small_tree());
         kill_admit(&sandbox, &["--tree", "chat.jsonl", "--tree-mode", "append"]);
     }
@@ -366,10 +319,10 @@ fn admit_with_a_tree_that_is_appended_to() {
 
 #[test]
 fn admit_with_a_tree_that_is_made() {
-    if can_kill() {
+    if can_trace() {
         let header = header().to_string();
         kill_admit(
-            &Sandbox::new(),
+            &Sandbox::in_memory(),
             &["--tree", "chat.jsonl", "--tree-mode", "append", "--tree-header", &header],
         );
     }
@@ -388,8 +341,7 @@ enum Again {
 fn kill_step(sandbox: &Sandbox, words: &[&str], stdin: &str, kind: &str, at_most: usize, how: Again) {
     let count = |kinds: Vec<String>| kinds.iter().filter(|found| *found == kind).count();
     let earlier = count(sandbox.kinds("s"));
-    let slow = std::env::var_os("TURNKEEP_SLOW").is_some();
-    let calls = if slow { syscalls() } else { vec!["write", "fdatasync", "fsync"] };
+    let calls = if slow() { syscalls() } else { vec!["write", "fdatasync", "fsync"] };
     let points = at_points(sandbox, &calls, words, stdin, |point| {
         explained(sandbox, point);
         let again = sandbox.cmd(words).stdin(stdin).go();
@@ -408,10 +360,10 @@ fn kill_step(sandbox: &Sandbox, words: &[&str], stdin: &str, kind: &str, at_most
 }
 
 fn kill_steps(mode: &str) {
-    if !can_kill() {
+    if !can_trace() {
         return;
     }
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     policy(&sandbox);
     sandbox.write("chat.jsonl", small_tree());
     let owner = Owner::start();
@@ -480,10 +432,10 @@ fn every_step_in_append_mode() {
 
 #[test]
 fn cancel_and_waive() {
-    if !can_kill() {
+    if !can_trace() {
         return;
     }
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
     sandbox.step_in(&ticket, ["message", "-"], assistant("Hm.", &[]).to_string()).ok();
@@ -496,7 +448,7 @@ fn cancel_and_waive() {
         Again::Repeats,
     );
     kill_step(&sandbox, &["step", "--ticket", &ticket, "settle"], "", "settled", 1, Again::Repeats);
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
     sandbox.step_in(&ticket, ["message", "-"], assistant("Hm.", &[]).to_string()).ok();
     sandbox.step(&ticket, ["settle"]).ok();
@@ -511,10 +463,10 @@ fn effects(sandbox: &Sandbox) -> usize {
 
 #[test]
 fn a_run_has_its_effect_at_most_once() {
-    if !can_kill() {
+    if !can_trace() {
         return;
     }
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
     let call = format!("{}.0", sandbox.announce(&ticket, &[("a", "bash", json!({}))]));
@@ -522,7 +474,7 @@ fn a_run_has_its_effect_at_most_once() {
     let words = ["step", "--ticket", &ticket, "run", &call, "--", tool.to_str().unwrap()];
     let other = Owner::start();
     let mut ends = HashSet::new();
-    at_points(&sandbox, &["fdatasync", "clone3", "wait4", "close", "poll"], &words, "", |point| {
+    at_points(&sandbox, &["fdatasync", "clone3", "wait4", "waitid", "close", "ppoll"], &words, "", |point| {
         // Whatever became of the tool, it is not started behind a claim that stands.
         until("the tool's end", || !runs(tool.to_str().unwrap()));
         let again = sandbox.run(words);
@@ -554,10 +506,10 @@ fn runs(program: &str) -> bool {
 
 #[test]
 fn a_reply_is_published_at_most_once() {
-    if !can_kill() {
+    if !can_trace() {
         return;
     }
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
     sandbox.step_in(&ticket, ["message", "-"], assistant("Hello.", &[]).to_string()).ok();
@@ -584,10 +536,10 @@ fn a_reply_is_published_at_most_once() {
 
 #[test]
 fn a_journal_replaced_under_the_lock_is_noticed_before_anything_is_acknowledged() {
-    if !can_kill() {
+    if !can_trace() {
         return;
     }
-    let sandbox = Sandbox::new();
+    let sandbox = Sandbox::in_memory();
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
     let path = sandbox.journal_path("s");

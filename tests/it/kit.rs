@@ -27,6 +27,12 @@ impl Sandbox {
         Self { dir: tempfile::Builder::new().prefix("tk-it-").tempdir().unwrap() }
     }
 
+    /// The same in memory where there is such a place: for loops that lay thousands of files out.
+    pub fn in_memory() -> Self {
+        let memory = tempfile::Builder::new().prefix("tk-it-").tempdir_in("/dev/shm");
+        memory.map_or_else(|_| Self::new(), |dir| Self { dir })
+    }
+
     /// The folder itself: HOME and the working folder of every command.
     pub fn dir(&self) -> &Path {
         self.dir.path()

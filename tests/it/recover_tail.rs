@@ -373,3 +373,22 @@ fn a_link_inside_the_root_is_refused() {
     assert_ne!(ran.code(), 0);
     assert_eq!(std::fs::read(&elsewhere).unwrap(), before);
 }
+
+/// The record of the turn names the session file's header; the header's own record was torn off behind it.
+#[test]
+fn a_torn_admission_still_knows_the_header_of_its_session_file() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let header = header().to_string();
+    let tree = ["--tree", "chat.jsonl", "--tree-mode", "append", "--tree-header", &header];
+    sandbox.admit(&owner, "s", &tree);
+    owner.die();
+    let journal = sandbox.journal_bytes("s");
+    let admitted: Vec<&[u8]> = journal.split_inclusive(|byte| *byte == b'\n').take(2).collect();
+    std::fs::write(sandbox.journal_path("s"), admitted.concat()).unwrap();
+    std::fs::remove_file(sandbox.path("chat.jsonl")).unwrap();
+    let owner = Owner::start();
+    sandbox.recover(&owner, "s", &[]);
+    assert_eq!(sandbox.tree("chat.jsonl")[0]["id"], self::header()["id"]);
+    sandbox.run(["verify", "s", "--with-tree"]).ok();
+}

@@ -212,6 +212,15 @@ fn where_cmd_is_not_started_a_script_gets_125() {
     no_ticket.says("no ticket");
     let with = |ticket: &str| sandbox.cmd(run).env("TURNKEEP_TICKET", ticket).go();
     with("s:t:1").exits(125).error("no_session");
+    with("nonsense").exits(125);
+    sandbox.cmd(["step", "--ticket", "nonsense"].iter().chain(&run[1..])).go().exits(125);
+    // Nor is what went wrong before the step began CMD's exit status.
+    let policy = sandbox.write("policy.json", "no policy");
+    sandbox
+        .cmd(["--policy", policy.to_str().unwrap()].iter().chain(&run))
+        .go()
+        .exits(125)
+        .error("bad_policy");
     let owner = Owner::start();
     let old = sandbox.admit(&owner, "s", &["--turn", "t"]);
     owner.die();

@@ -6,7 +6,7 @@
 use super::super::args::DeliverArgs;
 use super::super::context::{Context, json_or_text};
 use super::super::desk::Desk;
-use super::super::error::{Exit, Failure};
+use super::super::error::{Exit, Failure, chain};
 use super::super::select::Ticket;
 use super::call::keep_once;
 use super::person::{self, said};
@@ -225,14 +225,7 @@ impl Wanted<'_> {
         let context = step.desk.context;
         let look = |owner: &Owner| -> Sighting { context.look(owner) };
         let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
-        let began = turn.delivery.as_ref().is_some_and(|known| known.attempt == step.ticket.attempt);
-        let by_hand = turn.delivery.as_ref().is_some_and(|known| known.runner.is_none());
-        let its_own = match self.speaker {
-            Speaker::Publisher => true,
-            Speaker::Driver | Speaker::Hand => began && by_hand,
-            Speaker::Person => false,
-        };
-        if its_own || self.args.person.force || !next::publisher_lives(turn, &now) {
+        if self.is_its_own(step, turn) || self.args.person.force || !next::publisher_lives(turn, &now) {
             return Ok(());
         }
         Err(Failure::new(
@@ -243,9 +236,22 @@ impl Wanted<'_> {
         .hint("wait for it or end it; `--force --why TEXT` decides all the same"))
     }
 
-    /// The same `not_sent` about a later try is said on purpose, or not at all.
+    /// Whether whoever began the delivery speaks of it: no person's act.
+    fn is_its_own(&self, step: &Step<'_>, turn: &Turn) -> bool {
+        let began = turn.delivery.as_ref().is_some_and(|known| known.attempt == step.ticket.attempt);
+        let by_hand = turn.delivery.as_ref().is_some_and(|known| known.runner.is_none());
+        match self.speaker {
+            Speaker::Publisher => true,
+            Speaker::Driver | Speaker::Hand => began && by_hand,
+            Speaker::Person => false,
+        }
+    }
+
+    /// The same `not_sent` of a person about a later try is said on purpose, or not at all.
     fn check_said_before(&self, step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
-        if self.state != DeliveryState::NotSent || self.args.person.force {
+        // Whoever began it and names nobody says what became of its own try.
+        let own = self.is_its_own(step, turn) && self.args.by.is_none();
+        if self.state != DeliveryState::NotSent || own || self.args.person.force {
             return Ok(());
         }
         let before = step.desk.journal.history().iter().any(|(_, record)| match &record.kind {
@@ -285,7 +291,10 @@ fn publish(context: &Context, tickets: &Tickets, args: &DeliverArgs) -> Result<E
         None
     } else {
         super::super::become_cmd::check(&args.cmd)?;
-        Some(owner::this_process().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?)
+        Some(
+            owner::this_process()
+                .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", chain(&error)))?,
+        )
     };
     let begun = Delivery {
         turn: turn.id.clone(),
@@ -374,7 +383,7 @@ fn end(
             (Some(exit), _) => format!("the publisher ended with {exit}"),
             (None, signal) => format!("the publisher was ended by {}", signal.unwrap_or("a signal")),
         }),
-        Err(error) => Some(super::super::error::chain(error)),
+        Err(error) => Some(chain(error)),
     };
     if let Some(told) = told {
         return Err(Failure::new(Exit::Unknown, "delivery_unknown", format!("{told}; the reply may be out")).hint(

@@ -173,7 +173,7 @@ pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Re
     let mut step = Step::open(context, tickets.any()?, &signal)?;
     let (turn, history) = step.any_turn()?;
     step.fence_attempt(&turn)?;
-    let mut known = known_ids(&step, &turn, &history);
+    let mut known = known_ids(&step, &turn, &history)?;
     if let Some(mark) = all_known(&entries, &known) {
         return step.repeat(&mark);
     }
@@ -246,21 +246,22 @@ fn all_known(entries: &[(usize, Raw)], known: &HashMap<String, Mark>) -> Option<
 }
 
 /// Ids of entries that the journal has, and of those that a recovery wrote.
-fn known_ids(step: &Step<'_>, turn: &Turn, history: &History) -> HashMap<String, Mark> {
+fn known_ids(step: &Step<'_>, turn: &Turn, history: &History) -> Result<HashMap<String, Mark>, Failure> {
     let said = turn.facts.iter().filter_map(|fact| match &fact.what {
         What::Said(said) => Some((said.entry_id.clone()?, fact.mark.clone())),
         What::Attempt | What::Steered(_) | What::Answer(_) => None,
     });
     let mut known: HashMap<String, Mark> = said.collect();
     let session = &step.ticket.session;
-    let path = super::desk::tree_path(turn, None);
-    let tree = path.and_then(|path| crate::treefile::read(&step.desk.context.storage, &path).ok());
-    if let Some(tree) = tree.filter(|_| super::desk::writes_tree(turn)) {
+    let path = super::desk::tree_path(turn, None).filter(|_| super::desk::writes_tree(turn));
+    if let Some(path) = path {
+        // Without it an entry that a recovery wrote would be taken for a new one.
+        let tree = crate::treefile::read(&step.desk.context.storage, &path)?;
         for id in crate::branch::ours(session, turn, history, &tree) {
             known.entry(id).or_insert_with(|| turn.newest.clone());
         }
     }
-    known
+    Ok(known)
 }
 
 /// The model's message that stands last, as its body.

@@ -47,6 +47,14 @@ pub fn run(context: &Context, args: StepArgs) -> Result<Exit, Failure> {
     }
 }
 
+/// How the caller of a step sees its failures, also those from before it began.
+pub fn as_its_caller_sees(args: &StepArgs) -> fn(Failure) -> Failure {
+    match &args.kind {
+        StepKind::Run(args) if args.tool.is_some() => run::as_script_sees,
+        _ => std::convert::identity,
+    }
+}
+
 /// Where the ticket comes from.
 pub(super) struct Tickets {
     /// By hand.

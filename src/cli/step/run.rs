@@ -5,7 +5,7 @@
 
 use super::super::args::RunArgs;
 use super::super::context::{Context, json_option};
-use super::super::error::{Exit, Failure};
+use super::super::error::{Exit, Failure, chain};
 use super::super::select::Ticket;
 use super::super::spool;
 use super::call::{
@@ -29,18 +29,10 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_STARTED: u8 = 125;
 const NOT_RECORDED: u8 = 124;
 
-/// `turnkeep step run`
-pub(super) fn run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit, Failure> {
-    let declared = args.tool.is_some();
-    match try_run(context, tickets, args) {
-        // A script sees CMD's exit statuses, so ours must be told apart from them.
-        Err(failure) if declared => Err(as_script_sees(failure)),
-        ended => ended,
-    }
-}
-
+/// A script sees CMD's exit statuses, so ours must be told apart from them.
+///
 /// 125 = CMD was not started, for any reason that has no code of its own; stderr names it.
-fn as_script_sees(failure: Failure) -> Failure {
+pub(super) fn as_script_sees(failure: Failure) -> Failure {
     match failure.exit {
         Exit::OfCommand(_) | Exit::Unknown | Exit::Signal(_) => failure,
         Exit::Usage | Exit::Conflict if SCRIPT_KINDS.contains(&failure.kind) => failure,
@@ -51,7 +43,8 @@ fn as_script_sees(failure: Failure) -> Failure {
 /// Refusals that a script has to mend keep their own codes.
 const SCRIPT_KINDS: [&str; 4] = ["other_call", "bad_call_id", "not_json", "too_deep"];
 
-fn try_run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit, Failure> {
+/// `turnkeep step run`
+pub(super) fn run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit, Failure> {
     if let Some(word) = args.cmd.first().filter(|word| word.as_encoded_bytes().starts_with(b"-")) {
         return Err(Failure::usage(
             "usage",
@@ -87,7 +80,7 @@ fn try_run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Result<Exit,
     };
     spool::ensure(context)?;
     let runner =
-        owner::this_process().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        owner::this_process().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", chain(&error)))?;
     let claimed = claim(&mut step, &turn, chosen, runner)?;
     drop(step);
     execute(context, &ticket, args, &claimed)
@@ -108,8 +101,8 @@ struct ClaimedCall {
 /// The default arguments of a script's step: the command itself.
 fn argv(cmd: &[OsString]) -> Result<Raw, Failure> {
     let words: Vec<String> = cmd.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let list =
-        serde_json::to_string(&words).map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+    let list = serde_json::to_string(&words)
+        .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", chain(&error)))?;
     Ok(ObjectWriter::default().raw("argv", &list).finish())
 }
 
@@ -416,7 +409,7 @@ fn not_started(
     call: &Call,
     error: &RunError,
 ) -> Result<Exit, Failure> {
-    let text = super::super::error::chain(error);
+    let text = chain(error);
     let code = match error {
         RunError::NotFound { .. } => NOT_FOUND,
         RunError::NotExecutable { .. } => NOT_EXECUTABLE,
