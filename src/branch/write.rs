@@ -243,7 +243,8 @@ impl<'a> Writer<'a> {
 /// What came so far on the way down a branch.
 ///
 /// Only what never changes its place is judged: the input before any message of the model's, these in the order of
-/// the journal, and results directly behind the message that asked for them.
+/// the journal, results directly behind the message that asked for them, and no user's message further down than the
+/// journal has it.
 struct Order {
     /// Where records were lost, nothing is judged.
     memory: Memory,
@@ -305,7 +306,8 @@ impl Order {
                 self.models.insert(place);
                 self.model = Some((place, index));
             }
-            Role::Other if index.is_none() && matches!(part.shape, Shape::User(_)) => {
+            // Its place may have moved to where the agent repeated it, and that is further down.
+            Role::Other if matches!(part.shape, Shape::User(_)) => {
                 if let Some((_, at)) = self.model.filter(|(newest, _)| *newest > place) {
                     return wrong(at, "it stands before a message that came before it");
                 }

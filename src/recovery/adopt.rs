@@ -229,11 +229,12 @@ fn report_foreign(adoption: &mut Adoption, turn: &Turn, tree: &Tree, known: &Has
             .map(|entry| format!("{} (line {})", entry.id, entry.line))
             .take(5)
             .collect();
-        let entries = if foreign.len() == 1 { "an entry" } else { "entries" };
+        let entries = if foreign.len() == 1 { "entry" } else { "entries" };
         let more = foreign.len() - lines.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         adoption.notes.push(format!(
-            "the session file has {entries} since admission that this turn does not have: {}{more}",
+            "the session file has {} {entries} since admission that this turn does not have: {}{more}",
+            foreign.len(),
             lines.join(", ")
         ));
     }

@@ -736,7 +736,13 @@ fn a_copy_changes_ids_and_nothing_else() {
     assert_eq!(copy("{ }").as_deref(), Some(r#"{"id":"I","parentId":"P"}"#));
     assert_eq!(
         copy(r#"{"id":"x","id":"y","parentId":"z"}"#).as_deref(),
-        Some(r#"{"id":"I","id":"I","parentId":"P"}"#)
+        Some(r#"{"id":"I","parentId":"P"}"#),
+        "the last of doubled keys counts"
+    );
+    assert_eq!(
+        copy(r#"{"a":[1],"id":"x","parentId":"z","a":{"b":1,"b":2}}"#).as_deref(),
+        Some(r#"{"id":"I","parentId":"P","a":{"b":1,"b":2}}"#),
+        "and bodies keep theirs"
     );
     assert_eq!(copy("[]"), None);
     let root = entry_with(r#"{"id":"x","parentId":"y"}"#, "I", None, &map).expect("an object");
