@@ -153,7 +153,7 @@ pub fn escaped(text: &str) -> String {
 /// Whether a terminal obeys a character instead of showing it.
 fn is_hostile(char: char) -> bool {
     (char.is_control() && char != '\n' && char != '\t')
-        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The same on one line, cut to a width.
@@ -189,6 +189,8 @@ mod tests {
     #[test]
     fn hostile_characters_are_spelled_out() {
         assert_eq!(escaped("a\u{1b}[31m\u{202e}b\nc"), "a\\u{1b}[31m\\u{202e}b\nc");
+        // All marks that turn the direction of text, one of them far from the others.
+        assert_eq!(escaped("\u{61c}\u{200e}\u{2069}"), "\\u{61c}\\u{200e}\\u{2069}");
         assert_eq!(brief("one\ntwo three", 8), "one two…");
     }
 

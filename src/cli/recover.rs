@@ -493,7 +493,8 @@ impl Run<'_, '_> {
         let out = &self.context.out;
         out.line(&format!("turn {id}: next would be {}", document.next.r#do))?;
         for decided in &plan.decisions {
-            out.line(&format!("decision {}: {} ({})", decided.r#ref, decided.decision, decided.why))?;
+            // The reason names where a call was dispatched to, in the words of a driver.
+            out.foreign(&format!("decision {}: {} ({})", decided.r#ref, decided.decision, decided.why))?;
         }
         self.print(&records, &entries)?;
         Ok(exit)

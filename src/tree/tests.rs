@@ -148,6 +148,14 @@ fn a_nul_tail_and_a_missing_newline_are_told_apart() {
 }
 
 #[test]
+fn what_is_only_odd_about_an_entry_keeps_nobody_from_writing_behind_it() {
+    let odd = r#"{"id":"d","parentId":"b"}"#.to_owned();
+    let tree = tree(&[plain(), vec![odd]].concat());
+    assert_eq!(codes(&tree)[0], ("tree-type-missing", Severity::Warning, Some(5)));
+    assert_eq!(check_path(&tree, Some("d")), Ok(()));
+}
+
+#[test]
 fn a_dead_line_hurts_only_where_an_entry_may_need_it() {
     let [a, b, _] = &plain()[..] else { panic!("three") };
     for (dead, code) in [("\0\0\0\0", "tree-nul-line"), (r#"{"type":"mess"#, "tree-dead-line")] {
@@ -257,22 +265,17 @@ fn json_that_is_no_entry_is_damage_where_it_takes_the_leaf_away() {
 #[test]
 fn entries_that_lack_something_are_damage() {
     let a = &plain()[0];
-    for (line, code, severity) in [
-        (r#"{"type":"message","id":"x","message":{"role":"user"}}"#, "tree-parent-missing", Severity::Damage),
-        (r#"{"type":"custom","id":"x","parentId":7}"#, "tree-parent-missing", Severity::Damage),
-        (r#"{"type":"custom","id":"x","parentId":""}"#, "tree-parent-missing", Severity::Damage),
-        (r#"{"type":"message","id":"x","parentId":"a"}"#, "tree-message-missing", Severity::Damage),
-        (
-            r#"{"type":"message","id":"x","parentId":"a","message":null}"#,
-            "tree-message-missing",
-            Severity::Damage,
-        ),
-        (r#"{"id":"x","parentId":"a"}"#, "tree-type-missing", Severity::Warning),
+    for (line, code) in [
+        (r#"{"type":"message","id":"x","message":{"role":"user"}}"#, "tree-parent-missing"),
+        (r#"{"type":"custom","id":"x","parentId":7}"#, "tree-parent-missing"),
+        (r#"{"type":"custom","id":"x","parentId":""}"#, "tree-parent-missing"),
+        (r#"{"type":"message","id":"x","parentId":"a"}"#, "tree-message-missing"),
+        (r#"{"type":"message","id":"x","parentId":"a","message":null}"#, "tree-message-missing"),
     ] {
         let tree = read(file(&[a, line]));
         assert_eq!(tree.leaf(), Leaf::Entry(1));
         let found = codes(&tree);
-        assert!(found.contains(&(code, severity, Some(3))), "{line}: {found:?}");
+        assert!(found.contains(&(code, Severity::Damage, Some(3))), "{line}: {found:?}");
         assert_eq!(refused(&tree, Some("x")), [(code, Some(3))]);
         assert_eq!(check_path(&tree, Some("a")), Ok(()));
     }

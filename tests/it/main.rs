@@ -16,6 +16,7 @@
 
 mod admit;
 mod append;
+mod bytes;
 mod call;
 mod cases;
 mod contention;

@@ -167,3 +167,184 @@ fn the_root_is_found_where_it_is_said_to_be() {
     let none = admit(&["--json"]).env_remove("HOME").go().exits(2);
     none.error("no_root");
 }
+
+/// Two ids are two sessions, however alike they look, and none of them is a path.
+#[test]
+fn ids_that_differ_in_case_encoding_or_one_byte_are_different() {
+    let sandbox = Sandbox::new();
+    let long = |last: &str| format!("{}{last}", "/..".repeat(1_365));
+    assert_eq!(long("a").len(), 4_096);
+    let ids = [
+        // Composed, decomposed, of another alphabet, of full width, and their escapes as text.
+        "\u{e9}",
+        "e\u{301}",
+        "%C3%A9",
+        "%c3%a9",
+        "a",
+        "A",
+        "\u{430}",
+        "\u{ff41}",
+        "\u{212b}",
+        "\u{c5}",
+        "%61",
+        // Paths, dots, blanks, and what a command line or a name of ours could be.
+        "/",
+        "//",
+        "/etc/passwd",
+        "..",
+        "...",
+        "./a",
+        "a/.",
+        "a/",
+        "~",
+        "~root",
+        "-",
+        "--help",
+        " ",
+        "a ",
+        " a",
+        "*",
+        "$HOME",
+        "a.jsonl",
+        "a.jsonl.jsonl",
+        ".jsonl",
+        "sessions",
+        "policy.json",
+        "a\\b",
+        "con",
+        "a:b:c",
+        "\u{202e}",
+        "\u{feff}",
+    ];
+    let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).chain([long("a"), long("b")]).collect();
+    // What begins with a dash is an option to the command line, behind `--` too, where CMD stands.
+    let made: Vec<&String> = ids.iter().filter(|id| !id.starts_with('-')).collect();
+    for id in &made {
+        sandbox.run(["admit", id, "--text", &format!("I am {id}"), "--owner-pid", "none"]).ok();
+    }
+    // The reading commands take `./` for a path.
+    for id in made.iter().filter(|id| !id.starts_with("./")) {
+        let status = sandbox.run(["--json", "inspect", id]).ok().json();
+        assert_eq!(text(&status["session"]), **id);
+        assert_eq!(text(&status["input"]), format!("I am {id}"));
+    }
+    let found = names(&sandbox.root().join("sessions"));
+    assert_eq!(found.len(), made.len(), "{found:?}");
+    let folded: std::collections::BTreeSet<String> = found.iter().map(|name| name.to_lowercase()).collect();
+    assert!(folded.len() < found.len(), "a file system that folds case is told by the genesis");
+    assert!(found.iter().all(|name| name.len() <= 206 && name.is_ascii()), "{found:?}");
+    // Nothing stands anywhere else.
+    let outside: Vec<_> = sandbox
+        .everything()
+        .into_iter()
+        .filter(|(path, bytes)| bytes.is_some() && !path.starts_with(sandbox.root().join("sessions")))
+        .collect();
+    assert!(outside.is_empty(), "{outside:?}");
+    // What is no UTF-8 is no id.
+    use std::os::unix::ffi::OsStrExt as _;
+    let bad = std::ffi::OsStr::from_bytes(b"a\xff");
+    sandbox.run(["admit".as_ref(), bad, "--text".as_ref(), "x".as_ref()]).exits(2);
+}
+
+/// A state root with a finished run, a quarantined tail, and a policy.
+fn furnished(sandbox: &Sandbox) -> String {
+    let ticket = sandbox.run(["admit", "s", "--text", "Hi", "--owner-pid", "none"]).ok().line();
+    sandbox.step(&ticket, ["run", "--tool", "true", "one", "--", "true"]).ok();
+    let mut torn = sandbox.journal_bytes("s");
+    torn.extend(b"torn");
+    std::fs::write(sandbox.journal_path("s"), torn).unwrap();
+    sandbox.step(&ticket, ["heartbeat"]).ok();
+    sandbox.policy(serde_json::json!([]));
+    ticket
+}
+
+#[test]
+fn links_at_each_place_in_the_root_are_refused() {
+    let quarantined = |sandbox: &Sandbox| {
+        let folder = sandbox.root().join("quarantine");
+        folder.join(names(&folder).pop().expect("a quarantined tail"))
+    };
+    for place in ["sessions", "quarantine", "spool", "policy.json", "sessions/s.jsonl", "a quarantined file"]
+    {
+        for kind in ["to what was there", "to nothing", "to itself"] {
+            let sandbox = Sandbox::new();
+            let ticket = furnished(&sandbox);
+            let link =
+                if place.starts_with("a ") { quarantined(&sandbox) } else { sandbox.root().join(place) };
+            let target = sandbox.path("elsewhere");
+            std::fs::rename(&link, &target).unwrap();
+            match kind {
+                "to what was there" => symlink(&target, &link).unwrap(),
+                "to nothing" => symlink(sandbox.path("nothing"), &link).unwrap(),
+                _ => symlink(&link, &link).unwrap(),
+            }
+            let before = sandbox.everything();
+            let verdict = sandbox.run(["--json", "verify", "--all"]);
+            let found = verdict.stdout.contains("\"TK032\"") || verdict.stdout.contains("\"link_in_root\"");
+            if place.starts_with("a ") {
+                // It belongs to a record, whose digest it cannot be compared with.
+                assert!([3, 6].contains(&verdict.code()), "{place} {kind}: {}", verdict.all());
+            } else {
+                // A policy that cannot be read ends every command before it looks at anything else.
+                let unreadable = (place, kind) == ("policy.json", "to itself");
+                if unreadable {
+                    verdict.exits(1).error("io");
+                    assert!(before == sandbox.everything(), "{place} {kind}: something was written");
+                    continue;
+                }
+                assert!(found && verdict.code() == 6, "{place} {kind}: {}", verdict.all());
+                let admit = ["--json", "admit", "new", "--text", "x", "--owner-pid", "none"];
+                let admitted = if place == "sessions/s.jsonl" {
+                    sandbox.run(["--json", "admit", "s", "--text", "x", "--owner-pid", "none"])
+                } else {
+                    sandbox.run(admit)
+                };
+                admitted.exits(6).error("link_in_root");
+                sandbox.step(&ticket, ["run", "--tool", "true", "two", "--", "true"]).exits(125);
+                sandbox.step(&ticket, ["heartbeat"]).exits(6);
+            }
+            assert!(before == sandbox.everything(), "{place} {kind}: something was written");
+        }
+    }
+}
+
+#[test]
+fn a_root_of_somebody_else_or_open_to_others_is_reported() {
+    let sandbox = Sandbox::new();
+    furnished(&sandbox);
+    let clean = sandbox.run(["--json", "verify", "--all"]).ok();
+    assert!(!clean.stdout.contains("TK051") && !clean.stdout.contains("TK052"), "{}", clean.stdout);
+    let spool = sandbox.root().join("spool");
+    let places = [
+        (sandbox.root(), 0o755),
+        (sandbox.root().join("sessions"), 0o711),
+        (sandbox.root().join("quarantine"), 0o770),
+        (spool, 0o701),
+        (sandbox.root().join("policy.json"), 0o644),
+        (sandbox.journal_path("s"), 0o640),
+    ];
+    // Only root can give files away.
+    let root = sandbox.program("id", ["-u"]).go().ok().line() == "0";
+    for (place, bits) in places {
+        let before = std::fs::metadata(&place).unwrap().permissions();
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(bits)).unwrap();
+        let report = sandbox.run(["--json", "verify", "--all"]).ok();
+        let named = format!("\"{}\"", place.display());
+        let told = report.stdout.lines().any(|line| line.contains("TK051") && line.contains(&named));
+        assert!(told, "{} with mode {bits:o}: {}", place.display(), report.stdout);
+        std::fs::set_permissions(&place, before).unwrap();
+        if root {
+            std::os::unix::fs::chown(&place, Some(12_345), None).unwrap();
+            let report = sandbox.run(["--json", "verify", "--all"]).ok();
+            let told = report
+                .stdout
+                .lines()
+                .any(|line| line.contains("TK052") && line.contains(&named) && line.contains("user 12345"));
+            assert!(told, "{} of user 12345: {}", place.display(), report.stdout);
+            std::os::unix::fs::chown(&place, Some(0), None).unwrap();
+        } else {
+            eprintln!("skipped: {} of another user, since this is not root", place.display());
+        }
+    }
+    sandbox.run(["verify", "--all"]).ok();
+}

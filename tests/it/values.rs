@@ -1,6 +1,8 @@
 //! Bodies are kept as the bytes given.
 
-use crate::kit::{Sandbox, assistant, at, string, text};
+use crate::fixtures::journal::{Journal, SESSION};
+use crate::kit::{Sandbox, assistant, at, header, string, text};
+use serde_json::{Value, json};
 
 fn ticket(sandbox: &Sandbox) -> String {
     sandbox.run(["admit", "s", "--turn", "t", "--text", "Hi"]).ok().line()
@@ -156,4 +158,281 @@ fn any_json_is_a_body() {
     assert_eq!(sandbox.journal("f")[1]["input"], "a\u{2028}b\n\"\\\u{1}c");
     assert_eq!(sandbox.journal("f").len(), 3);
     sandbox.run(["admit", "g", "--text", "Hi", "--meta", "{\"a\":}"]).exits(2);
+}
+
+fn nested(levels: usize) -> String {
+    "[".repeat(levels) + &"]".repeat(levels)
+}
+
+/// Wherever a body is read, a bottomless one is refused before anything is written, and nothing runs out of stack.
+#[test]
+fn bottomless_bodies_are_refused_wherever_they_are_read() {
+    let sandbox = Sandbox::new();
+    let deep = nested(100_000);
+    // The longest word that a command line may have is 128 KiB.
+    let word = nested(60_000);
+    sandbox.write("deep", &deep);
+    sandbox.write("policy", format!(r#"{{"format":"turnkeep-policy/1","rules":{deep}}}"#));
+    let admit =
+        |words: &[&str]| sandbox.run([&["--json", "admit", "new", "--owner-pid", "none"], words].concat());
+    admit(&["--input", "deep"]).exits(2).error("too_deep");
+    admit(&["--text", "x", "--meta", &word]).exits(2);
+    admit(&["--text", "x", "--tree", "none.jsonl", "--tree-header", &word]).exits(2);
+    admit(&["--text", "x", "--policy", "policy"]).exits(2);
+    assert!(!sandbox.journal_path("new").exists() && !sandbox.path("none.jsonl").exists());
+
+    let ticket =
+        sandbox.run(["admit", "s", "--text", "x", "--delivery", "k", "--owner-pid", "none"]).ok().line();
+    sandbox.announce(&ticket, &[("c", "bash", json!({})), ("d", "bash", json!({}))]);
+    sandbox.step(&ticket, ["claim", "c"]).ok();
+    sandbox.unchanged("s", || {
+        for words in [
+            vec!["message", "deep"],
+            vec!["entry", "deep"],
+            vec!["note", "deep"],
+            vec!["result", "c", "deep"],
+            vec!["settle", "deep"],
+            vec!["steer", "deep"],
+            vec!["reconcile", "c", "--outcome", "applied", "--by", "ann", "deep", "--force", "--why", "x"],
+            vec!["claim", "d", "--link", &word],
+            vec!["claim", "new", "--tool", "t", "--args", &word],
+            vec!["run", "--tool", "t", "--args", &word, "new", "--", "true"],
+        ] {
+            let code = sandbox.step(&ticket, &words).code();
+            // A script tells what was not started from what its command said.
+            assert!(code == 2 || (code == 125 && words[0] == "run"), "{code}: {}", words[0]);
+        }
+    });
+
+    // A string that holds such arguments is a string.
+    let chat = format!(
+        r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"e","type":"function","function":{{"name":"bash","arguments":"{deep}"}}}}]}}"#
+    );
+    let piece = format!(r#"{{\"a\":{deep}}}"#);
+    let stream: String = [
+        r#"{"type":"message_start","message":{"type":"message","role":"assistant","content":[],"stop_reason":null}}"#.to_owned(),
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"e","name":"bash","input":{}}}"#.to_owned(),
+        format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"input_json_delta","partial_json":"{piece}"}}}}"#),
+        r#"{"type":"content_block_stop","index":0}"#.to_owned(),
+        r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"}}"#.to_owned(),
+        r#"{"type":"message_stop"}"#.to_owned(),
+    ]
+    .iter()
+    .map(|event| format!("event: x\ndata: {event}\n\n"))
+    .collect();
+    for (session, body, args) in
+        [("chat", chat, deep.clone()), ("stream", stream, format!(r#"{{"a":{deep}}}"#))]
+    {
+        let ticket = sandbox.run(["admit", session, "--text", "x", "--owner-pid", "none"]).ok().line();
+        let seq = sandbox.step_in(&ticket, ["message", "-"], body).ok().seq();
+        let ran = sandbox.step(&ticket, ["run", &format!("{seq}.0"), "--", "cat"]).ok();
+        // JSON in a string stays a string: its quotes are escaped.
+        assert!(ran.stdout == format!("\"{}\"", args.replace('"', "\\\"")), "{session}");
+    }
+    // What a publisher prints is its receipt, whatever it is: the reply is out.
+    let ticket =
+        sandbox.run(["admit", "out", "--text", "x", "--delivery", "k2", "--owner-pid", "none"]).ok().line();
+    sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+    sandbox.step(&ticket, ["settle"]).ok();
+    sandbox.step(&ticket, ["deliver", "--", "cat", "deep"]).ok();
+    assert_eq!(sandbox.last("out")["state"], "sent");
+}
+
+#[test]
+fn bottomless_lines_of_files_are_named() {
+    let sandbox = Sandbox::new();
+    let deep = nested(100_000);
+    // A line that another program wrote, its hash as it should be.
+    let mut journal = Journal::opened(SESSION);
+    journal.admit("t1", None, "\"Hi\"", "");
+    let journal =
+        journal.attempt(1, "admit").with("note", &format!(r#""turn":"t1","attempt":1,"content":{deep}"#));
+    sandbox.run(["admit", SESSION, "--text", "x"]).ok();
+    std::fs::write(sandbox.journal_path(SESSION), &journal.bytes).unwrap();
+    let document = sandbox.run(["--json", "verify", SESSION]).exits(3).json();
+    assert_eq!(
+        (&document["findings"][0]["code"], &document["findings"][0]["line"]),
+        (&json!("TK016"), &json!(4))
+    );
+    sandbox.run(["inspect", SESSION]).exits(3);
+    sandbox.run(["inspect", SESSION, "--records"]).exits(3);
+    sandbox.unchanged(SESSION, || {
+        sandbox.run(["recover", SESSION, "--owner-pid", "none"]).exits(3);
+        sandbox.run(["admit", SESSION, "--text", "y", "--owner-pid", "none"]).exits(3);
+    });
+    // An entry of the session file that nothing has to be copied from.
+    let entry = format!(
+        r#"{{"type":"message","id":"a1","parentId":null,"timestamp":"2026-01-05T09:00:01.000Z","message":{{"role":"user","content":"x","deep":{deep}}}}}"#
+    );
+    sandbox.write("chat.jsonl", format!("{}\n{entry}\n", header()));
+    sandbox.run(["admit", "s", "--text", "x", "--tree", "chat.jsonl", "--owner-pid", "none"]).ok();
+    let named = sandbox.run(["verify", "s", "--with-tree"]).ok().stdout;
+    assert!(named.contains("TK095") && named.contains("chat.jsonl:2"), "{named}");
+    sandbox.run(["inspect", "s", "--context"]).ok();
+    sandbox.run(["inspect", "s", "--draw-tree"]).exits(3);
+    sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
+}
+
+/// The byte at which a record becomes too long, by the length of a note with `len` letters.
+fn note_of(sandbox: &Sandbox, ticket: &str, len: usize) -> usize {
+    let before = sandbox.journal_bytes("s").len();
+    sandbox.step_in(ticket, ["note", "-"], "x".repeat(len)).ok();
+    sandbox.journal_bytes("s").len() - before - 1
+}
+
+#[test]
+fn the_longest_record_fits_and_one_byte_more_does_not() {
+    let sandbox = Sandbox::new();
+    let ticket = ticket(&sandbox);
+    let around = note_of(&sandbox, &ticket, 10) - 10;
+    let small = ["--max-record", "4000"];
+    // 64 MiB take a while in a debug build.
+    let slow = std::env::var_os("TURNKEEP_SLOW").is_some();
+    for (max, words) in [(4_000, &small[..]), (64 << 20, &[])].into_iter().take(1 + usize::from(slow)) {
+        let note = |len: usize| {
+            let words = [words, &["--json", "step", "--ticket", &ticket, "note", "-"]].concat();
+            sandbox.cmd(words).stdin("x".repeat(len)).go()
+        };
+        // Its offset is a number in the record, so a longer journal makes longer records: look at the last one.
+        let longest = max - around;
+        sandbox.unchanged("s", || {
+            let error = note(longest + 1).exits(2).error("too_long");
+            assert!(text(&error["message"]).contains(&(max + 1).to_string()), "{error}");
+        });
+        let before = sandbox.journal_bytes("s").len();
+        note(longest).ok();
+        assert_eq!(sandbox.journal_bytes("s").len() - before, max + 1, "and its newline");
+    }
+    sandbox.run(["verify", "s"]).ok();
+    sandbox.step(&ticket, ["heartbeat"]).ok();
+}
+
+#[test]
+fn nul_escapes_survive_and_start_nothing() {
+    let sandbox = Sandbox::new();
+    let ticket = ticket(&sandbox);
+    let input = r#"{"a\u0000":"\u0000","b":["\u0000"]}"#;
+    let seq = sandbox.step_in(&ticket, ["message", "-"], with_input(input)).ok().seq();
+    assert!(last_line(&sandbox).contains(input));
+    assert_eq!(sandbox.step(&ticket, ["run", &format!("{seq}.0"), "--", "cat"]).ok().stdout, input);
+    // No process can be told such a name: the call is answered, and its command was not started.
+    let odd = with_input("{}").replace("\"bash\"", r#""ba\u0000sh""#).replace("\"id\":\"c\"", "\"id\":\"d\"");
+    let seq = sandbox.step_in(&ticket, ["message", "-"], odd).ok().seq();
+    sandbox.step(&ticket, ["run", &format!("{seq}.0"), "--", "touch", "ran"]).ok().says("not started");
+    assert!(!sandbox.path("ran").exists());
+    assert_eq!((&sandbox.last("s")["kind"], &sandbox.last("s")["error"]), (&json!("result"), &json!(true)));
+    // Bytes of an output, and of a file that is text.
+    sandbox.step(&ticket, ["run", "--tool", "printf", "one", "--", "printf", "a\\0b"]).ok();
+    assert_eq!(sandbox.last("s")["stdout"], "a\0b");
+    sandbox.step_in(&ticket, ["note", "-"], "a\0b").ok();
+    assert_eq!(sandbox.last("s")["content"], "a\0b");
+}
+
+#[test]
+fn empty_content_marks_and_crlf_in_each_input() {
+    let sandbox = Sandbox::new();
+    let ticket = ticket(&sandbox);
+    sandbox.unchanged("s", || {
+        for kind in ["message", "entry"] {
+            for body in ["", "\n", "\r\n", "\u{feff}", "\u{feff}\r\n"] {
+                let code = sandbox.step_in(&ticket, [kind, "-"], body).code();
+                assert!(code == 2 || (code == 0 && kind == "entry"), "{kind} {body:?}: {code}");
+            }
+        }
+        sandbox.run(["--json", "admit", "empty", "--input", "-"]).exits(2);
+        sandbox.write("none", "");
+        sandbox.run(["--json", "admit", "empty", "--input", "none"]).exits(2);
+        assert!(!sandbox.journal_path("empty").exists());
+    });
+    // A tool that says nothing said something.
+    let call = format!("{}.0", sandbox.announce(&ticket, &[("c", "bash", json!({}))]));
+    sandbox.step(&ticket, ["claim", &call]).ok();
+    sandbox.step_in(&ticket, ["result", &call, "-"], "").ok();
+    assert_eq!(sandbox.last("s")["content"], "");
+    // Lines of a Windows editor.
+    let entry = |id: &str| json!({"type": "custom", "id": id, "parentId": null, "timestamp": "2026-01-05T09:00:01.000Z", "customType": "x"});
+    let ran =
+        sandbox.step_in(&ticket, ["entry", "-"], format!("\u{feff}{}\r\n{}\r\n", entry("e1"), entry("e2")));
+    ran.ok();
+    let ids: Vec<Value> = sandbox
+        .journal("s")
+        .iter()
+        .filter(|record| record["kind"] == "entry")
+        .map(|record| record["entry"]["id"].clone())
+        .collect();
+    assert_eq!(ids, ["e1", "e2"]);
+    assert!(!string(sandbox.journal_bytes("s")).contains("\\r"));
+}
+
+/// What a terminal obeys: escape, other control characters, marks that turn the direction of text.
+#[test]
+fn nothing_that_people_read_is_obeyed_by_a_terminal() {
+    const HOSTILE: &str = "\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\r\u{8}";
+    let obeyed = |text: &str| {
+        text.chars().any(|char| {
+            (char.is_control() && char != '\n') || (HOSTILE.contains(char) && !char.is_ascii_graphic())
+        })
+    };
+    let sandbox = Sandbox::new();
+    let odd = |text: &str| format!("{text}{HOSTILE}");
+    let mut root = header();
+    root["cwd"] = json!(odd("/proj"));
+    let lines = [
+        root,
+        crate::kit::entry(&odd("a1"), None, &crate::kit::user(&odd("hello"))),
+        json!({"type": odd("custom"), "id": "a2", "parentId": odd("a1"), "timestamp": odd("t")}),
+        json!({"type": "message", "id": odd("a3"), "parentId": odd("nobody"), "message": {"role": odd("user"), "content": odd("x")}}),
+        json!({"type": "custom", "id": "a4", "parentId": "a2", "timestamp": "2026-01-05T09:00:01.000Z", "customType": odd("y")}),
+    ];
+    sandbox.write("chat.jsonl", crate::kit::tree(&lines));
+    let meta = json!(odd("meta")).to_string();
+    let ticket = sandbox
+        .run([
+            "admit",
+            "s",
+            "--text",
+            &odd("do"),
+            "--meta",
+            &meta,
+            "--tree",
+            "chat.jsonl",
+            "--owner-pid",
+            "none",
+        ])
+        .ok()
+        .line();
+    sandbox.announce(
+        &ticket,
+        &[(&odd("c1"), &odd("rm"), json!({odd("k"): odd("v")})), ("c2", &odd("mail"), json!({}))],
+    );
+    sandbox.step(&ticket, ["claim", &odd("c1")]).ok();
+    sandbox.step(&ticket, ["dispatch", "c2", "--to", &odd("ci")]).ok();
+    sandbox.step(&ticket, ["note", "-"]).code();
+    for words in [
+        vec!["inspect"],
+        vec!["inspect", "s"],
+        vec!["inspect", "s", "--draw-tree"],
+        vec!["inspect", "s", "--call", "c2"],
+        vec!["recover", "s", "--dry-run", "--owner-pid", "none"],
+        vec!["verify", "s", "--with-tree"],
+        vec!["verify", "./chat.jsonl"],
+        vec!["step", "--ticket", &ticket, "settle"],
+        vec!["step", "--ticket", &ticket, "claim", "nobody"],
+        vec!["inspect", "nobody\u{202e}\u{61c}"],
+        vec!["verify", "nobody\u{202e}"],
+    ] {
+        let ran = sandbox.run(&words);
+        assert!(!obeyed(&ran.stderr), "{words:?}: {:?}", ran.stderr);
+        assert!(!(ran.stdout + &ran.stderr).is_empty());
+        // What a script gets is as it was given; a terminal is another matter.
+        if sandbox.has("script") {
+            let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+            let line = format!("turnkeep {}", words.join(" "));
+            let shown =
+                sandbox.program("script", ["-qec", &line, "/dev/null"]).env("TERM", "dumb").go().stdout;
+            assert!(!shown.is_empty() && !obeyed(&shown.replace("\r\n", "\n")), "{line}: {shown:?}");
+        } else {
+            eprintln!("skipped: a terminal, since there is no `script`");
+        }
+    }
 }

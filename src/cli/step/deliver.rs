@@ -396,7 +396,9 @@ fn end(
     }
     let output = finished.map(|finished| finished.stdout.text).unwrap_or_default();
     let output = output.strip_suffix('\n').unwrap_or(&output);
-    let receipt = if output.is_empty() { None } else { Some(json_or_text(output)?) };
+    // The reply is out, whatever its publisher printed: what no body can be is kept as text.
+    let receipt =
+        (!output.is_empty()).then(|| Raw::structured_or_text(output).unwrap_or_else(|_| Raw::text(output)));
     let signal = || None;
     let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
     let step = Step::on(Desk::new(context, journal), ticket.clone());

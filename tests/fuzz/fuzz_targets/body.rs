@@ -1,0 +1,4 @@
+//! See `src/body.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| turnkeep_fuzz::run("body", bytes));
