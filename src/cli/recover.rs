@@ -160,6 +160,10 @@ impl Run<'_, '_> {
         let Some(id) = self.turn()? else { return self.nothing() };
         let tree = self.tree(&id)?;
         let prepared = self.prepare()?;
+        if prepared.draft.session.turn(&id).is_none_or(Turn::is_closed) {
+            // What was acknowledged just now closes it: a key that a lost admission may have told is none.
+            return self.acknowledge(prepared);
+        }
         let context = self.context;
         let look = |owner: &Owner| -> Sighting { context.look(owner) };
         let request = Request {
@@ -193,6 +197,19 @@ impl Run<'_, '_> {
         match self.recovery.mode {
             Mode::Show => self.show(&id, &plan),
             Mode::Carry => self.carry_out(&id, prepared, plan, tree.as_ref()),
+        }
+    }
+
+    /// Writes the acknowledgements alone: the turn that was open by them is closed, and another run takes the next.
+    fn acknowledge(&mut self, mut prepared: Prepared) -> Result<Exit, Failure> {
+        if self.recovery.mode == Mode::Show {
+            self.print(&records(&prepared.draft.bytes), &[])?;
+            return Ok(Exit::AlreadyDone);
+        }
+        self.desk.journal.write(&mut prepared)?;
+        match self.turn()? {
+            Some(_) => self.recover(),
+            None => self.nothing(),
         }
     }
 

@@ -199,7 +199,8 @@ fn stop_at(trial: &Draft, turn: &Turn, raw: &Raw) -> Option<Stop> {
     let meaning = meaning_of(raw)?;
     for answer in &meaning.answers {
         let told = turn.call_told(&answer.call_id);
-        if told.is_none_or(|index| turn.check_told(index).is_err()) {
+        // Behind lost records its claim may be one of them.
+        if told.is_none_or(|index| turn.check_told(index).is_err()) && !turn.lost_records {
             return Some(Stop::Unjournaled(answer.call_id.clone()));
         }
     }

@@ -292,7 +292,8 @@ impl Planner<'_> {
                 owner: current.owner.clone().map(Box::new),
             });
         }
-        if same && holder != Holder::Gone && !current.unfinished() {
+        // Behind lost records nobody knows whether its attempt is the newest one.
+        if same && holder != Holder::Gone && !current.unfinished() && turn.lost_numbers == 0 {
             return Ok(Beginning::SameOwner);
         }
         let cause = if may_live { Cause::Takeover } else { Cause::Recover };

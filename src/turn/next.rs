@@ -219,6 +219,9 @@ impl<'a> Outlook<'a> {
         if waits(self.turn, self.now) && branch != BranchState::Ahead {
             return None;
         }
+        if self.turn.lost_numbers > 0 && self.turn.parked.is_none() {
+            return Some("lost records may have been a later attempt".to_owned());
+        }
         if self.holder == Holder::Gone {
             return Some(format!("the owner of attempt {} is gone", current.number));
         }

@@ -315,11 +315,14 @@ struct Known<'a> {
     agent_ids: HashSet<String>,
     /// The entries that turns were admitted on.
     leaves: HashSet<&'a str>,
+    /// Whether somebody acknowledged that records are lost.
+    lost: bool,
 }
 
 impl<'a> Known<'a> {
     fn of(session: &'a Session, history: &'a History) -> Self {
-        let mut known = Self { session: Some(session.id.clone()), history: Some(history), ..Self::default() };
+        let (id, lost) = (Some(session.id.clone()), session.has_lost());
+        let mut known = Self { session: id, history: Some(history), lost, ..Self::default() };
         for turn in &session.turns {
             known.turns.insert(turn.id.as_str());
             known.leaves.extend(turn.tree.iter().filter_map(|tree| tree.leaf.as_deref()));
@@ -367,7 +370,12 @@ impl<'a> Known<'a> {
                     "entry {} hangs on a branch of this journal under an id as turnkeep gives them, and no record explains it",
                     entry.id
                 );
-                findings.push(at(Code::EntryUnknown, path, entry, message));
+                let mut finding = at(Code::EntryUnknown, path, entry, message);
+                if self.lost {
+                    // Its record may be one of those that somebody acknowledged to be lost.
+                    finding.severity = Severity::Warning;
+                }
+                findings.push(finding);
             }
         }
     }

@@ -179,7 +179,7 @@ fn while_a_turn_is_open_another_is_refused_or_joins() {
     assert!(!sandbox.path("started").exists());
     sandbox.run(["step", "cancel", "--by", "ann", "--session", "s"]).ok();
     sandbox.unchanged("s", || {
-        sandbox.run(["admit", "s", "--text", "And", "--when-busy", "steer"]).exits(4).says("is open");
+        sandbox.run(["admit", "s", "--text", "And", "--when-busy", "steer"]).exits(4).says("is cancelled");
     });
 }
 

@@ -238,10 +238,12 @@ fn damage_is_told_with_its_place_and_the_next_command() {
             assert_eq!(error["turns"], json!(["t1"]), "line {}: {error}", line + 1);
             assert!(message.contains("t1"), "{message}");
         }
-        assert!(text(&error["hint"]).contains("turnkeep recover s --salvage"), "{error}");
+        // Nothing goes on behind a first record that is damaged.
+        let next = if line == 0 { "bring back a copy" } else { "turnkeep recover s --salvage" };
+        assert!(text(&error["hint"]).contains(next), "{error}");
         let human = sandbox.run(["recover", "s"]).exits(3);
         assert!(human.stdout.is_empty());
-        human.says(&format!("line {}", line + 1)).says("--salvage");
+        human.says(&format!("line {}", line + 1)).says(next);
     }
 }
 

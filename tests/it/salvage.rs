@@ -1,6 +1,6 @@
 //! `recover --salvage`: going on behind damage, with every byte kept and every doubt counted against us.
 
-use crate::kit::{Owner, Ran, Sandbox, assistant, text};
+use crate::kit::{Owner, Ran, Sandbox, assistant, entry, small_tree, text};
 use serde_json::json;
 
 struct Session {
@@ -407,4 +407,83 @@ fn a_call_whose_message_is_lost_is_shown() {
     assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "recover\n");
     sandbox.run(["recover", "s", "--owner-pid", "none", "--force", "--why", "w"]).ok();
     assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "call_model\n");
+}
+
+/// The session file still has a message whose record is lost: its calls may have been claimed in what is lost, too.
+#[test]
+fn a_message_found_again_in_the_session_file_does_not_make_its_calls_new() {
+    for (mode, lost) in [("append", &[3, 4][..]), ("append", &[3]), ("branch", &[3, 4]), ("branch", &[3])] {
+        let sandbox = Sandbox::new();
+        sandbox.write("chat.jsonl", small_tree());
+        let tree = ["--tree", "chat.jsonl", "--tree-mode", mode];
+        let admit = ["admit", "s", "--text", "hi", "--owner-pid", "none"];
+        let ticket = sandbox.run(admit.iter().chain(&tree)).ok().line();
+        let said = assistant("Sending.", &[("a", "send", json!({}))]);
+        if mode == "append" {
+            sandbox.step_in(&ticket, ["message", "-"], said.to_string()).ok();
+        } else {
+            let line = entry("m1", Some("a2"), &said).to_string() + "\n";
+            let old = std::fs::read_to_string(sandbox.path("chat.jsonl")).unwrap();
+            sandbox.write("chat.jsonl", old + &line);
+            sandbox.step_in(&ticket, ["entry", "-"], line).ok();
+        }
+        sandbox.step(&ticket, ["run", "a", "--", "sh", "-c", "cat; echo sent >>effects"]).ok();
+        let bytes = sandbox.journal_bytes("s");
+        let mut lines: Vec<Vec<u8>> =
+            bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        lost.iter().for_each(|line| lines[*line][20] ^= 1);
+        std::fs::write(sandbox.journal_path("s"), lines.concat()).unwrap();
+        sandbox.run(["recover", "s", "--salvage", "--why", "disk", "--owner-pid", "none"]).exits(14);
+        follow_to_the_end(&sandbox);
+        assert_eq!(std::fs::read_to_string(sandbox.path("effects")).unwrap(), "sent\n", "{mode} {lost:?}");
+        sandbox.run(["verify", "s", "--with-tree"]).ok();
+    }
+}
+
+/// Whoever was taken over in a record that is lost does not come back.
+#[test]
+fn a_takeover_that_is_lost_fences_all_the_same() {
+    let sandbox = Sandbox::new();
+    let first = sandbox.run(["admit", "s", "--text", "hi", "--owner-pid", "none"]).ok().line();
+    let take = ["recover", "s", "--owner-pid", "none", "--force", "--why", "w"];
+    let second = sandbox.run(take).ok().line();
+    sandbox.step(&second, ["claim", "c", "--tool", "pay", "--args", "{}"]).ok();
+    sandbox.step_in(&second, ["note", "-"], "x").ok();
+    let bytes = sandbox.journal_bytes("s");
+    let mut lines: Vec<Vec<u8>> = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    // Its attempt, its decisions, its claim, and the note by which it would be known.
+    (3..lines.len()).for_each(|line| lines[line][20] ^= 1);
+    std::fs::write(sandbox.journal_path("s"), lines.concat()).unwrap();
+    sandbox.run(["recover", "s", "--salvage", "--why", "disk", "--owner-pid", "none"]).exits(14);
+    let (said, who) = (assistant("x", &[]).to_string(), ["--by", "me", "--why", "w", "--owner-pid", "none"]);
+    let unparked = sandbox.run(["recover", "s", "--unpark"].iter().chain(&who));
+    assert!([0, 14].contains(&unparked.code()), "{}", unparked.all());
+    for ticket in [&first, &second] {
+        let ran = sandbox.step_in(ticket, ["message", "-"], &*said);
+        assert_eq!(ran.code(), 5, "{ticket}: {}", ran.all());
+    }
+    follow_to_the_end(&sandbox);
+}
+
+/// Nothing tells any more that the turn had no delivery key; once that is acknowledged, it is closed.
+#[test]
+fn a_closed_turn_whose_admission_is_lost_is_gone_on_behind() {
+    for later in [false, true] {
+        let sandbox = Sandbox::new();
+        let admit = ["admit", "s", "--text", "hi", "--owner-pid", "none"];
+        let ticket = sandbox.run(admit).ok().line();
+        sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+        sandbox.step(&ticket, ["settle"]).ok();
+        if later {
+            sandbox.run(["admit", "s", "--turn", "t2", "--text", "more", "--owner-pid", "none"]).ok();
+        }
+        let mut bytes = sandbox.journal_bytes("s");
+        let at = bytes.windows(8).position(|word| word == b"admitted").unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(sandbox.journal_path("s"), &bytes).unwrap();
+        let words = ["recover", "s", "--salvage", "--why", "disk", "--owner-pid", "none"];
+        sandbox.run(words).exits(if later { 0 } else { 10 });
+        sandbox.run(["verify", "s"]).ok();
+        follow_to_the_end(&sandbox);
+    }
 }

@@ -148,6 +148,14 @@ impl<'a> Step<'a> {
     pub(super) fn fence_attempt(&self, turn: &Turn) -> Result<(), Failure> {
         let (asking, newest) = (self.ticket.attempt, turn.current_number());
         self.check_attempt_exists(turn)?;
+        if turn.lost_numbers > 0 {
+            return Err(Failure::new(
+                Exit::Fenced,
+                "fenced",
+                format!("records behind attempt {newest} are lost, and one may have been a later attempt"),
+            )
+            .hint(format!("`turnkeep recover {}` begins one that nobody else has", self.ticket.session)));
+        }
         if asking < newest {
             return Err(Failure::new(
                 Exit::Fenced,
@@ -171,7 +179,7 @@ impl<'a> Step<'a> {
 
     pub(super) fn check_attempt_exists(&self, turn: &Turn) -> Result<(), Failure> {
         // One that is lost was there, and is fenced like any older one.
-        let lost = turn.lost_records && self.ticket.attempt < turn.current_number();
+        let lost = turn.lost_records && self.ticket.attempt <= turn.current_number() + turn.lost_numbers;
         if turn.attempt(self.ticket.attempt).is_some() || lost {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! The transitions of what is said: messages, raw entries, the calls in them and the results they tell.
 
-use super::super::{AnswerKind, Call, Fact, Gap, Mark, Said, Source, Stands, Steered, Turn, What};
+use super::super::{AnswerKind, Attempt, Call, Fact, Gap, Mark, Said, Source, Stands, Steered, Turn, What};
 use super::{Checked, ensure};
 use crate::chain::call_key;
 use crate::json::Raw;
@@ -92,6 +92,9 @@ impl Turn {
             Ending::CutOff(_) => Source::CutOff,
             Ending::Failed(_) => Source::Failed,
         };
+        // A recovery behind lost records journals what the agent's file has: it may have been journaled, and its calls
+        // claimed, in what is lost.
+        let found_again = self.lost_records && self.current().is_some_and(Attempt::unfinished);
         let mut calls = Vec::with_capacity(intents.len());
         for (position, (asked, intent)) in meaning.calls.iter().zip(intents).enumerate() {
             let r#ref = CallRef { seq: mark.seq, position: position as u64 };
@@ -106,7 +109,9 @@ impl Turn {
                 format!("args_sha256 of call {ref} is not the digest of its arguments")
             })?;
             ensure(intent.key == call_key(genesis, &self.id, r#ref), || format!("key of call {ref}"))?;
-            calls.push(new_call(r#ref, intent, asked.args.clone(), source, entry_id));
+            let mut call = new_call(r#ref, intent, asked.args.clone(), source, entry_id);
+            call.lost = found_again;
+            calls.push(call);
         }
         self.calls.extend(calls);
         Ok(())
