@@ -35,7 +35,7 @@ pub enum TreeFileError {
 
 /// Reads a session file; one that does not exist reads as an empty one.
 pub fn read(storage: &dyn Storage, path: &Path) -> Result<Tree, TreeFileError> {
-    match bytes(storage, path) {
+    match storage::read_whole(storage, path) {
         Ok(bytes) => Ok(tree::read(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(tree::read(Vec::new())),
         Err(source) => Err(failed("read", path, source)),
@@ -46,7 +46,7 @@ pub fn read(storage: &dyn Storage, path: &Path) -> Result<Tree, TreeFileError> {
 pub fn sync(storage: &dyn Storage, path: &Path) -> Result<(), TreeFileError> {
     let synced = storage
         .resolve(path)
-        .and_then(|real| storage.open_append(&real)?.sync_all().and_then(|()| sync_parent(storage, &real)));
+        .and_then(|real| storage.open_read(&real)?.sync_all().and_then(|()| sync_parent(storage, &real)));
     synced.map_err(|source| failed("sync", path, source))
 }
 
@@ -113,11 +113,6 @@ fn open(
         }
         Err(source) => Err(failed("open", path, source)),
     }
-}
-
-fn bytes(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
-    let file = storage.open_read(&storage.resolve(path)?)?;
-    storage::read_exact_range(file.as_ref(), 0, file.len()?)
 }
 
 fn sync_parent(storage: &dyn Storage, path: &Path) -> io::Result<()> {

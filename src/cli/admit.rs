@@ -4,7 +4,7 @@
 
 use super::args::{AdmitArgs, Mode, WhenBusy};
 use super::become_cmd;
-use super::context::{Context, WithCmd, fresh_id, json_option, milliseconds, read_file};
+use super::context::{Context, WithCmd, json_option, milliseconds, read_file};
 use super::desk::{self, Desk, Repeated};
 use super::error::{Exit, Failure};
 use super::recover::{self, Recovery};
@@ -14,6 +14,7 @@ use crate::json::{Raw, View};
 use crate::record::{
     Admitted, AdmittedTree, Attempt, Cause, Entry, Hash, Kind, Opened, Owner, Steered, TreeMode, TurnId,
 };
+use crate::storage::ItemKind;
 use crate::tree::{self, Leaf, Tree, Writable};
 use crate::treefile;
 use crate::turn::next::Asker;
@@ -32,12 +33,16 @@ pub fn run(context: &Context, args: AdmitArgs) -> Result<Exit, Failure> {
     check_key(args.delivery.as_deref())?;
     let turn = match &wanted {
         Some(turn) => turn.clone(),
-        None => fresh_id().parse().map_err(|why| Failure::new(Exit::Unexpected, "unexpected", why))?,
+        None => {
+            context.fresh_id().parse().map_err(|why| Failure::new(Exit::Unexpected, "unexpected", why))?
+        }
     };
     context.arm()?;
     let mut admission =
         Admission { context, args: &args, owner, with_cmd, input, meta, wanted, turn, tree: None };
-    if !context.root.journal(&args.session)?.exists() {
+    // An id that cannot be one is told before anything else.
+    context.root.journal(&args.session)?;
+    if !context.has_session(&args.session) {
         admission.check_fresh()?;
     }
     let signal = || context.signal();
@@ -116,7 +121,7 @@ impl Admission<'_> {
         let opened = Opened {
             format: crate::record::FORMAT.to_owned(),
             session: self.args.session.clone(),
-            id: fresh_id(),
+            id: self.context.fresh_id(),
         };
         let line_bytes_max = self.context.setting(&|| None).line_bytes_max;
         let mut draft = Draft::genesis(opened, self.context.at(), line_bytes_max)?;
@@ -363,14 +368,15 @@ impl AdmissionTree {
             )
         })?;
         refuse_in_root(context, &path)?;
-        let tree = treefile::read(&context.storage, &path)?;
+        let tree = treefile::read(context.storage.as_ref(), &path)?;
         let mode = match args.tree_mode {
             Mode::Branch => TreeMode::Branch,
             Mode::Append => TreeMode::Append,
         };
         let header = args.tree_header.as_deref().map(header).transpose()?;
         let exists = tree.tail != tree::Tail::Empty;
-        if let Some(folder) = path.parent().filter(|folder| !exists && !folder.is_dir()) {
+        let is_folder = |path: &Path| context.kind_of(path).is_ok_and(|kind| kind == ItemKind::Dir);
+        if let Some(folder) = path.parent().filter(|folder| !exists && !is_folder(folder)) {
             let text = format!("there is no folder {} to keep the session file in", folder.display());
             return Err(Failure::usage("no_folder", text).hint("make it first; nothing was written"));
         }
@@ -412,7 +418,7 @@ impl AdmissionTree {
     /// The leaf that the turn answers on must not vanish in a power cut.
     fn sync(&self, context: &Context) -> Result<(), Failure> {
         if self.exists {
-            Ok(treefile::sync(&context.storage, Path::new(&self.admitted.path))?)
+            Ok(treefile::sync(context.storage.as_ref(), Path::new(&self.admitted.path))?)
         } else {
             Ok(())
         }
@@ -421,7 +427,7 @@ impl AdmissionTree {
 
 /// A session file inside the state root would be taken for a journal.
 fn refuse_in_root(context: &Context, path: &Path) -> Result<(), Failure> {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let real = |path: &Path| context.storage.resolve(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().map(real).unwrap_or_default();
     if !folder.starts_with(real(context.root.path())) {
         return Ok(());

@@ -3,6 +3,7 @@
 use super::args::{Global, OwnerArgs, OwnerPid};
 use super::error::{Exit, Failure, chain};
 use super::output::Output;
+use super::outside::{Outside, Signalled};
 use crate::journal::{self, Journal, Loaded, Reach, Setting};
 use crate::json::Raw;
 use crate::lock::Clock;
@@ -10,7 +11,7 @@ use crate::owner::{self, Here, Liveness, OwnerError};
 use crate::paths::{self, Root};
 use crate::policy::Policy;
 use crate::record::{At, Owner};
-use crate::storage::FileStorage;
+use crate::storage::{self, ItemKind, Storage};
 use crate::turn::decide::Sighting;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 /// The surroundings of one command.
 pub struct Context {
     /// The disk.
-    pub storage: FileStorage,
+    pub storage: Arc<dyn Storage>,
     /// The state root.
     pub root: Root,
     /// The state root as the user named it, where it was named: a CMD that is started needs it too.
@@ -38,6 +39,7 @@ pub struct Context {
     pub line_bytes_max: u64,
     here: Result<Here, OwnerError>,
     signals: Signals,
+    outside: Outside,
 }
 
 /// Signals that ask this process to end, remembered instead of obeyed at once.
@@ -65,25 +67,28 @@ impl Clock for StoppableClock {
 
 impl Context {
     /// Reads the environment; touches no journal and writes nothing.
-    pub fn new(global: &Global) -> Result<Self, Failure> {
+    pub fn new(global: &Global, outside: &Outside, out: Output) -> Result<Self, Failure> {
         let root = Root::new(root_path(global.root.as_deref())?);
-        let policy = policy(global.policy.as_deref(), &root)?;
+        let policy = policy(global.policy.as_deref(), &root, outside.storage.as_ref())?;
         let signals = Signals::default();
-        // A size limit is an error to be told, not a death: a handler, since ignoring would be inherited.
-        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
-            .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        if outside.signals == Signalled::Command {
+            // A size limit is an error to be told, not a death: a handler, since ignoring would be inherited.
+            signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
+                .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        }
         Ok(Self {
-            storage: FileStorage,
+            storage: Arc::clone(&outside.storage),
             root,
             root_given: global.root.clone(),
             policy,
             policy_given: global.policy.as_deref().and_then(|path| std::path::absolute(path).ok()),
-            out: Output::new(global.json, global.quiet, global.color),
+            out,
             clock: StoppableClock { started: Instant::now(), signals: signals.clone() },
             wait: Duration::from_secs_f64(global.wait),
             line_bytes_max: global.max_record,
             here: Here::read(),
             signals,
+            outside: outside.clone(),
         })
     }
 
@@ -91,6 +96,9 @@ impl Context {
     ///
     /// Called behind the last read of stdin, which they must be able to end.
     pub fn arm(&self) -> Result<(), Failure> {
+        if self.outside.signals == Signalled::Host {
+            return Ok(());
+        }
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGHUP]
         {
             let number = usize::try_from(signal).unwrap_or(0);
@@ -111,7 +119,7 @@ impl Context {
     /// What opening and reading journals needs.
     pub fn setting<'a>(&'a self, signal: &'a dyn Fn() -> Option<i32>) -> Setting<'a> {
         Setting {
-            storage: &self.storage,
+            storage: self.storage.as_ref(),
             root: &self.root,
             clock: &self.clock,
             wait: self.wait,
@@ -128,9 +136,9 @@ impl Context {
     /// Reads a session's journal without a lock.
     pub fn read(&self, id: &str, reach: Reach) -> Result<Loaded, Failure> {
         let path = self.root.journal(id)?;
-        self.root.refuse_links(&self.storage)?;
-        paths::refuse_link(&self.storage, &path)?;
-        if !path.exists() {
+        self.root.refuse_links(self.storage.as_ref())?;
+        paths::refuse_link(self.storage.as_ref(), &path)?;
+        if !self.has_session(id) {
             return Err(journal::JournalError::NoSession {
                 id: id.to_owned(),
                 root: self.root.path().to_owned(),
@@ -147,7 +155,23 @@ impl Context {
 
     /// The time.
     pub fn at(&self) -> At {
-        At::from_micros(chrono::Utc::now().timestamp_micros())
+        (self.outside.now)()
+    }
+
+    /// A fresh id.
+    pub fn fresh_id(&self) -> String {
+        (self.outside.fresh_id)()
+    }
+
+    /// Whether the state root has a journal of this session.
+    pub fn has_session(&self, id: &str) -> bool {
+        self.root.journal(id).is_ok_and(|path| self.storage.inspect(&path).is_ok())
+    }
+
+    /// What a path leads to, links followed.
+    pub fn kind_of(&self, path: &Path) -> std::io::Result<ItemKind> {
+        let real = self.storage.resolve(path)?;
+        Ok(self.storage.inspect(&real)?.kind)
     }
 
     /// How it stands with a process.
@@ -283,11 +307,6 @@ pub fn json_or_text(text: &str) -> Result<Raw, Failure> {
     Ok(Raw::structured_or_text(text)?)
 }
 
-/// A fresh id.
-pub fn fresh_id() -> String {
-    uuid::Uuid::now_v7().to_string()
-}
-
 /// Milliseconds of a number of seconds.
 pub fn milliseconds(seconds: f64) -> u64 {
     u64::try_from(Duration::from_secs_f64(seconds).as_millis()).unwrap_or(u64::MAX)
@@ -312,13 +331,15 @@ fn root_path(given: Option<&Path>) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::usage("bad_root", format!("{}: {error}", path.display())))
 }
 
-fn policy(given: Option<&Path>, root: &Root) -> Result<Policy, Failure> {
+fn policy(given: Option<&Path>, root: &Root, storage: &dyn Storage) -> Result<Policy, Failure> {
     let default = root.policy_file();
     let (path, named) = match given {
         Some(path) if !path.as_os_str().is_empty() => (path, true),
         _ => (default.as_path(), false),
     };
-    match std::fs::read(path) {
+    // What a person names may be a pipe.
+    let read = if named { std::fs::read(path) } else { storage::read_whole(storage, path) };
+    match read {
         Ok(bytes) => Ok(Policy::parse(&bytes, &path.display().to_string())?),
         Err(error)
             if !named

@@ -51,7 +51,7 @@ impl<'a> Desk<'a> {
 
     /// Records some facts at once; they are durable when this returns.
     pub fn record(&mut self, kinds: Vec<Kind>) -> Result<Vec<Mark>, Failure> {
-        Ok(self.journal.record(self.at.clone(), &super::context::fresh_id(), kinds)?)
+        Ok(self.journal.record(self.at.clone(), &self.context.fresh_id(), kinds)?)
     }
 
     /// Records some facts and then what the session tree lacks; answers with the receipt of the last one.
@@ -92,7 +92,7 @@ impl<'a> Desk<'a> {
             return Ok(());
         }
         let history = self.journal.history();
-        let tree = treefile::read(&self.context.storage, &path)?;
+        let tree = treefile::read(self.context.storage.as_ref(), &path)?;
         let extent = turn.tree.as_ref().map_or(Extent::Late, |tree| branch::extent_of(tree.mode));
         write_branch(self.context, session, turn, history, &tree, &path, extent)
     }
@@ -153,7 +153,7 @@ pub fn write_branch(
     recovery::check_tree(turn, tree)?;
     let plan = plan.map_err(recovery::Refusal::Branch)?;
     let header = recovery::needs_header(tree).then(|| recovery::header_for(turn, history));
-    treefile::append(&context.storage, path, tree, header.as_ref(), &plan.write)?;
+    treefile::append(context.storage.as_ref(), path, tree, header.as_ref(), &plan.write)?;
     Ok(())
 }
 
@@ -192,7 +192,7 @@ pub fn branch_state(
     now: &Now<'_>,
 ) -> (BranchState, Option<String>) {
     let Some(path) = tree_path(turn, None) else { return (BranchState::UpToDate, None) };
-    let tree = match treefile::read(&context.storage, &path) {
+    let tree = match treefile::read(context.storage.as_ref(), &path) {
         Ok(tree) => tree,
         // Whether it is behind cannot be known, so nobody is told to go on with the model.
         Err(error) => return (BranchState::Behind, Some(super::error::chain(&error))),

@@ -12,10 +12,13 @@ mod desk;
 pub mod error;
 mod inspect;
 mod output;
+mod outside;
 mod recover;
 mod select;
 mod spool;
 mod step;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use args::{Cli, Command};
@@ -23,21 +26,28 @@ use clap::Parser;
 use context::Context;
 use error::{Exit, Failure};
 use output::Output;
+use outside::Outside;
 use std::ffi::OsString;
 
 /// Runs one command line and says how it ended.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
+    run_in(&Outside::process(), words)
+}
+
+/// The same with a disk, streams, time and ids of somebody's choice.
+fn run_in(outside: &Outside, words: impl IntoIterator<Item = OsString>) -> Exit {
     let words: Vec<OsString> = words.into_iter().collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error, &words),
+        Err(error) => return usage(outside, &error, &words),
     };
-    let output = Output::new(cli.global.json, cli.global.quiet, cli.global.color);
+    let output = Output::new(&outside.streams, cli.global.json, cli.global.quiet, cli.global.color);
     let as_seen = match &cli.command {
         Command::Step(args) => step::as_its_caller_sees(args),
         _ => std::convert::identity,
     };
-    let ended = Context::new(&cli.global).and_then(|context| dispatch(&context, cli.command));
+    let ended = Context::new(&cli.global, outside, output.clone())
+        .and_then(|context| dispatch(&context, cli.command));
     ended.unwrap_or_else(|failure| {
         let failure = as_seen(failure);
         output.failure(&failure);
@@ -61,11 +71,11 @@ fn dispatch(context: &Context, command: Command) -> Result<Exit, Failure> {
 }
 
 /// Help and version are answers; anything else that clap refuses is usage.
-fn usage(error: &clap::Error, words: &[OsString]) -> Exit {
+fn usage(outside: &Outside, error: &clap::Error, words: &[OsString]) -> Exit {
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     if error.use_stderr() && json {
         let text = error.render().to_string();
-        let output = Output::new(true, false, args::Color::Never);
+        let output = Output::new(&outside.streams, true, false, args::Color::Never);
         output.failure(&Failure::usage("usage", text.trim_start_matches("error: ").trim_end()));
         return Exit::Usage;
     }

@@ -4,13 +4,14 @@
 
 use super::args::Color;
 use super::error::{Exit, Failure};
+use super::outside::Streams;
 use crate::json::{ObjectWriter, Raw};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 
 /// The two streams of a command.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct Output {
     /// Whether stdout carries JSON.
     pub json: bool,
@@ -18,42 +19,38 @@ pub struct Output {
     pub quiet: bool,
     /// Whether stdout is a terminal that shows colour.
     pub color: bool,
+    streams: Streams,
 }
 
 impl Output {
     /// Looks at the terminal and the environment.
-    pub fn new(json: bool, quiet: bool, color: Color) -> Self {
+    pub fn new(streams: &Streams, json: bool, quiet: bool, color: Color) -> Self {
         let allowed = || {
             let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
             let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-            !no_color && !dumb && io::stdout().is_terminal()
+            !no_color && !dumb && streams.out_is_terminal()
         };
         let color = match color {
             Color::Auto => allowed(),
             Color::Always => true,
             Color::Never => false,
         };
-        Self { json, quiet, color }
+        Self { json, quiet, color, streams: streams.clone() }
     }
 
     /// Prints a line of the answer.
     pub fn line(&self, text: &str) -> Result<(), Failure> {
-        let mut stdout = io::stdout().lock();
-        let printed = stdout
-            .write_all(text.as_bytes())
-            .and_then(|()| stdout.write_all(b"\n"))
-            .and_then(|()| stdout.flush());
-        answered(printed)
+        answered(self.streams.out(format!("{text}\n").as_bytes()))
     }
 
     /// Prints foreign text of the answer on a line: escaped where a person reads it, and as it is for scripts.
     pub fn foreign(&self, text: &str) -> Result<(), Failure> {
-        if io::stdout().is_terminal() { self.line(&escaped(text)) } else { self.line(text) }
+        if self.streams.out_is_terminal() { self.line(&escaped(text)) } else { self.line(text) }
     }
 
     /// Prints JSON on a line; on a terminal, characters that it would obey are spelled as JSON spells them.
     pub fn json(&self, text: &str) -> Result<(), Failure> {
-        if !io::stdout().is_terminal() {
+        if !self.streams.out_is_terminal() {
             return self.line(text);
         }
         let spell = |char: char| match char {
@@ -65,7 +62,7 @@ impl Output {
 
     /// Prints foreign bytes as they are, but for what a terminal would obey.
     pub fn foreign_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        if io::stdout().is_terminal() {
+        if self.streams.out_is_terminal() {
             return self.bytes(escaped(&String::from_utf8_lossy(bytes)).as_bytes());
         }
         self.bytes(bytes)
@@ -73,13 +70,12 @@ impl Output {
 
     /// Prints bytes of the answer as they are.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        let mut stdout = io::stdout().lock();
-        answered(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+        answered(self.streams.out(bytes))
     }
 
     /// Shows bytes of a command on stderr.
     pub fn stderr(&self, bytes: &[u8]) -> Result<(), Failure> {
-        answered(io::stderr().lock().write_all(bytes))
+        answered(self.streams.err(bytes))
     }
 
     /// Prints a document as one line.
@@ -92,24 +88,29 @@ impl Output {
     /// Tells people something that is no error.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            complain(&format!("turnkeep: note: {}", escaped(text)));
+            self.complain(&format!("turnkeep: note: {}", escaped(text)));
         }
     }
 
     /// A progress bar over so many bytes, where a person watches stderr.
     pub fn progress(&self, bytes: u64) -> Option<indicatif::ProgressBar> {
-        (!self.quiet && io::stderr().is_terminal()).then(|| indicatif::ProgressBar::new(bytes))
+        (!self.quiet && self.streams.err_is_terminal()).then(|| indicatif::ProgressBar::new(bytes))
     }
 
     /// Tells what went wrong: people on stderr, scripts on stdout too.
     pub fn failure(&self, failure: &Failure) {
-        complain(&format!("turnkeep: {}", escaped(&failure.message)));
+        self.complain(&format!("turnkeep: {}", escaped(&failure.message)));
         if let Some(hint) = &failure.hint {
-            complain(&format!("\nhint: {}", escaped(hint)));
+            self.complain(&format!("\nhint: {}", escaped(hint)));
         }
         if self.json {
             self.failure_document(failure);
         }
+    }
+
+    /// A line on stderr; nobody can be told where that fails.
+    fn complain(&self, text: &str) {
+        let _unheard = self.streams.err(format!("{text}\n").as_bytes());
     }
 
     /// Tells scripts what went wrong; a closed pipe or a full device cannot be told about any better than by the
@@ -165,11 +166,6 @@ pub fn brief(text: &str, chars_max: usize) -> String {
     let mut cut: String = line.chars().take(chars_max.saturating_sub(1)).collect();
     cut.push('…');
     cut
-}
-
-/// A line on stderr; nobody can be told where that fails.
-fn complain(text: &str) {
-    let _unheard = writeln!(io::stderr().lock(), "{text}");
 }
 
 fn answered(printed: io::Result<()>) -> Result<(), Failure> {

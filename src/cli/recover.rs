@@ -7,7 +7,7 @@ mod all;
 
 use super::args::{AdmitArgs, Onto, OwnerArgs, RecoverArgs};
 use super::become_cmd;
-use super::context::{Context, WithCmd, fresh_id, milliseconds};
+use super::context::{Context, WithCmd, milliseconds};
 use super::desk::{self, Desk};
 use super::error::{Exit, Failure};
 use super::select;
@@ -82,7 +82,7 @@ impl<'a> Recovery<'a> {
             return Err(Failure::usage("bad_path", text));
         }
         let why = || args.why.clone().unwrap_or_default();
-        let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
+        let exists = |id: &str| context.has_session(id);
         let (session, turn) = select::session_and_turn(args.session.as_deref().unwrap_or_default(), exists);
         Ok(Self {
             session,
@@ -189,7 +189,7 @@ impl Run<'_, '_> {
         let plan = planned?;
         // What cannot be written is found out before anything is.
         if let Some(path) = self.written_tree(&id, &plan) {
-            treefile::check_writable(&self.context.storage, &path)?;
+            treefile::check_writable(self.context.storage.as_ref(), &path)?;
         }
         for note in &plan.notes {
             self.context.out.note(note);
@@ -215,7 +215,7 @@ impl Run<'_, '_> {
 
     /// A draft that begins with the acknowledgements of damage.
     fn prepare(&mut self) -> Result<Prepared, Failure> {
-        let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
+        let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &self.context.fresh_id())?;
         for repaired in std::mem::take(&mut self.salvaged) {
             self.context.out.note(&format!(
                 "acknowledged as damaged: {} bytes from byte {}; nothing was removed",
@@ -272,7 +272,7 @@ impl Run<'_, '_> {
 
     fn tree(&self, id: &TurnId) -> Result<Option<Tree>, Failure> {
         let path = self.desk.turn(id).and_then(|turn| desk::tree_path(turn, self.desk.tree_file.as_deref()));
-        Ok(path.map(|path| treefile::read(&self.context.storage, &path)).transpose()?)
+        Ok(path.map(|path| treefile::read(self.context.storage.as_ref(), &path)).transpose()?)
     }
 
     fn awaits_result(&self) -> bool {
@@ -308,7 +308,7 @@ impl Run<'_, '_> {
             of_name.or_else(|| session.turns.last()).map(|turn| turn.id.clone())
         };
         let id = loaded.session.as_ref().and_then(newest);
-        let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &fresh_id())?;
+        let mut prepared = self.desk.journal.prepare(self.desk.at.clone(), &self.context.fresh_id())?;
         // A journal without a genesis gets one, and a tail is made whole.
         let session = loaded.session.as_ref().unwrap_or(&prepared.draft.session).clone();
         let branch = match &id {
@@ -352,7 +352,7 @@ impl Run<'_, '_> {
             return Ok(None);
         };
         let Some(path) = desk::tree_path(turn, self.desk.tree_file.as_deref()) else { return Ok(None) };
-        let tree = treefile::read(&self.context.storage, &path)?;
+        let tree = treefile::read(self.context.storage.as_ref(), &path)?;
         let refused = |trouble| Failure::from(recovery::Refusal::Branch(trouble));
         if !recovery::branch_behind(session, turn, history, &tree).map_err(refused)? {
             return Ok(None);
@@ -373,8 +373,8 @@ impl Run<'_, '_> {
         self.context.check_parent(self.recovery.owner, self.with_cmd, self.owner.as_ref())?;
         prepared.draft = plan.draft.clone();
         self.desk.journal.write_part(&mut prepared, plan.before_branch)?;
-        if let (Some(branch), Some(tree)) = (&plan.branch, tree) {
-            self.write_branch(id, &plan, branch, tree)?;
+        if let Some(tree) = tree {
+            self.write_branch(id, &plan, tree)?;
         }
         self.desk.journal.write(&mut prepared)?;
         self.remove_spools(id, &plan);
@@ -384,24 +384,19 @@ impl Run<'_, '_> {
         }
     }
 
-    fn write_branch(
-        &self,
-        id: &TurnId,
-        plan: &Plan,
-        branch: &branch::Plan,
-        tree: &Tree,
-    ) -> Result<(), Failure> {
-        let path = plan
-            .draft
-            .session
-            .turn(id)
-            .and_then(|turn| desk::tree_path(turn, self.desk.tree_file.as_deref()));
+    fn write_branch(&self, id: &TurnId, plan: &Plan, tree: &Tree) -> Result<(), Failure> {
+        let session = &plan.draft.session;
+        let turn = session.turn(id).filter(|turn| recovery::owns_tree(session, turn));
+        let path = turn.and_then(|turn| desk::tree_path(turn, self.desk.tree_file.as_deref()));
+        let (Some(path), storage) = (path, self.context.storage.as_ref()) else { return Ok(()) };
+        let writes = plan.branch.as_ref().is_some_and(|branch| !branch.write.is_empty());
         // A torn last line of somebody else gets its newline also where nothing follows it.
-        let Some(path) = path.filter(|_| !branch.write.is_empty() || tree.needs_newline()) else {
-            return Ok(());
-        };
-        let header = plan.header.as_ref().filter(|_| !branch.write.is_empty());
-        Ok(treefile::append(&self.context.storage, &path, tree, header, &branch.write)?)
+        if let Some(branch) = plan.branch.as_ref().filter(|_| writes || tree.needs_newline()) {
+            let header = plan.header.as_ref().filter(|_| writes);
+            treefile::append(storage, &path, tree, header, &branch.write)?;
+        }
+        // What was found may be of a writer that died before its sync, and `recovered` vouches for all of it.
+        if writes || tree.size > 0 { Ok(treefile::sync(storage, &path)?) } else { Ok(()) }
     }
 
     /// The output of a call that is settled stands in the journal now.
@@ -539,7 +534,13 @@ struct Missing {
 
 impl Missing {
     fn write(&self, context: &Context) -> Result<(), Failure> {
-        Ok(treefile::append(&context.storage, &self.path, &self.tree, self.header.as_ref(), &self.write)?)
+        Ok(treefile::append(
+            context.storage.as_ref(),
+            &self.path,
+            &self.tree,
+            self.header.as_ref(),
+            &self.write,
+        )?)
     }
 
     fn entries(self) -> Vec<Raw> {

@@ -18,7 +18,7 @@ pub fn paths(context: &Context, session: &str, turn: &TurnId, call: CallRef) -> 
 
 /// Makes the folder of the spools.
 pub fn ensure(context: &Context) -> Result<(), super::error::Failure> {
-    Ok(paths::ensure_dir(&context.storage, &context.root.spool_dir())?)
+    Ok(paths::ensure_dir(context.storage.as_ref(), &context.root.spool_dir())?)
 }
 
 /// What the tool of a call had printed, if its runner kept it.

@@ -9,7 +9,7 @@ use super::error::{Exit, Failure, chain};
 use super::output::escaped;
 use crate::paths::{PathError, Root};
 use crate::record::Owner;
-use crate::storage::Storage;
+use crate::storage::{self, ItemKind};
 use crate::turn::decide::{Now, Sighting};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
 use serde::Serialize;
@@ -26,7 +26,8 @@ const SNIFFED_BYTES: usize = 64 * 1024;
 
 /// Runs the command.
 pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
-    let demanded = args.heads.as_deref().map(read_heads).transpose()?.unwrap_or_default();
+    let demanded =
+        args.heads.as_deref().map(|path| read_heads(context, path)).transpose()?.unwrap_or_default();
     let targets = targets(context, args, &demanded)?;
     let expected = expected_head(args, &targets)?;
     let at = context.at();
@@ -45,7 +46,7 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
     if args.all {
         let saved: BTreeSet<String> =
             reports.iter().flat_map(|report| report.saved.iter().cloned()).collect();
-        let report = verify::root(&context.storage, &context.root, &saved, user);
+        let report = verify::root(context.storage.as_ref(), &context.root, &saved, user);
         if !report.findings.is_empty() {
             print(context, &report)?;
             reports.push(report);
@@ -97,7 +98,7 @@ fn targets(
 ) -> Result<Vec<Target>, Failure> {
     let mut found = Vec::new();
     if args.all {
-        match context.root.sessions(&context.storage) {
+        match context.root.sessions(context.storage.as_ref()) {
             Ok(sessions) => {
                 let kind = || Kind::InRoot(context.root.clone());
                 found.extend(sessions.into_iter().map(|file| Target { path: file.path, kind: kind() }));
@@ -121,7 +122,7 @@ fn targets(
     }
     let mut seen = HashSet::new();
     for target in &mut found {
-        target.path = key(&target.path);
+        target.path = key(context, &target.path);
     }
     found.retain(|target| seen.insert(target.path.clone()));
     if found.is_empty() {
@@ -147,12 +148,12 @@ fn target(
         return Ok(());
     }
     let path = Path::new(word);
-    let of_root = context.root.journal(word).ok().filter(|_| !forced).map(|path| key(&path));
-    let known = demanded.keys().any(|known| *known == key(path) || Some(known) == of_root.as_ref());
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => {
+    let of_root = context.root.journal(word).ok().filter(|_| !forced).map(|path| key(context, &path));
+    let known = demanded.keys().any(|known| *known == key(context, path) || Some(known) == of_root.as_ref());
+    match context.kind_of(path) {
+        Ok(ItemKind::Dir) => {
             let mut files = Vec::new();
-            walk(path, &mut files)?;
+            walk(context, path, &mut files)?;
             files.sort();
             found.extend(files.into_iter().map(|path| file(context, &path)));
             Ok(())
@@ -174,15 +175,14 @@ fn target(
 }
 
 /// Every `*.jsonl` below a folder; links to folders are not followed.
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+fn walk(context: &Context, folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::new(Exit::Unexpected, "io", format!("could not list {}: {error}", folder.display()))
     };
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
-        if kind.is_dir() {
-            walk(&path, files)?;
+    for item in context.storage.list(folder).map_err(failed)? {
+        let path = folder.join(item.name);
+        if item.kind == ItemKind::Dir {
+            walk(context, &path, files)?;
         } else if path.extension() == Some(OsStr::new("jsonl")) {
             files.push(path);
         }
@@ -192,17 +192,17 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
 
 /// What a path outside the naming of sessions is.
 fn file(context: &Context, path: &Path) -> Target {
-    let path = key(path);
+    let path = key(context, path);
     let kind = match journal_kind(context, &path) {
         // Pi calls its folder `sessions` too.
-        Kind::InRoot(root) if same(root.path(), context.root.path()) => Kind::InRoot(root),
+        Kind::InRoot(root) if same(context, root.path(), context.root.path()) => Kind::InRoot(root),
         _ if is_tree(context, &path) => Kind::Tree,
         kind => kind,
     };
     // A link that a person names is followed; inside a state root it is a finding.
     let path = match kind {
         Kind::InRoot(_) => path,
-        _ => std::fs::canonicalize(&path).unwrap_or(path),
+        _ => context.storage.resolve(&path).unwrap_or(path),
     };
     Target { path, kind }
 }
@@ -212,21 +212,21 @@ fn journal_kind(context: &Context, path: &Path) -> Kind {
     let folder = path.parent();
     let named = folder.is_some_and(|folder| folder.file_name() == Some(OsStr::new(crate::paths::SESSIONS)));
     match folder.and_then(Path::parent) {
-        Some(root) if named && same(root, context.root.path()) => Kind::InRoot(context.root.clone()),
+        Some(root) if named && same(context, root, context.root.path()) => Kind::InRoot(context.root.clone()),
         Some(root) if named => Kind::InRoot(Root::new(root)),
         _ => Kind::Alone,
     }
 }
 
-fn same(left: &Path, right: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
+fn same(context: &Context, left: &Path, right: &Path) -> bool {
+    let real = |path: &Path| context.storage.resolve(path).ok();
     left == right || (real(left).is_some() && real(left) == real(right))
 }
 
 /// One spelling for each file: its folder without links, its own name as it is.
-fn key(path: &Path) -> PathBuf {
+fn key(context: &Context, path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    match (absolute.parent().and_then(|folder| std::fs::canonicalize(folder).ok()), absolute.file_name()) {
+    match (absolute.parent().and_then(|folder| context.storage.resolve(folder).ok()), absolute.file_name()) {
         (Some(folder), Some(name)) => folder.join(name),
         _ => absolute,
     }
@@ -441,8 +441,8 @@ fn one_line(text: &str) -> String {
 }
 
 /// The heads that were written down, by journal. No file yet means none.
-fn read_heads(path: &Path) -> Result<BTreeMap<PathBuf, Vec<Head>>, Failure> {
-    let bytes = match std::fs::read(path) {
+fn read_heads(context: &Context, path: &Path) -> Result<BTreeMap<PathBuf, Vec<Head>>, Failure> {
+    let bytes = match storage::read_whole(context.storage.as_ref(), path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => {
@@ -463,7 +463,7 @@ fn read_heads(path: &Path) -> Result<BTreeMap<PathBuf, Vec<Head>>, Failure> {
         if journal.is_empty() {
             return Err(wrong("there is no path"));
         }
-        heads.entry(key(Path::new(journal))).or_default().push(head);
+        heads.entry(key(context, Path::new(journal))).or_default().push(head);
     }
     Ok(heads)
 }
@@ -482,16 +482,17 @@ fn write_heads(context: &Context, path: &Path, reports: &[Report]) -> Result<(),
         lines.insert(&report.path, line);
     }
     let bytes: Vec<u8> = lines.into_values().flatten().collect();
-    replace(&context.storage, path, &bytes).map_err(|error| {
+    replace(context, path, &bytes).map_err(|error| {
         let message = format!("could not write {}: {}", path.display(), chain(&error));
         Failure::new(Exit::Unexpected, "heads_not_written", message).hint("every verdict above stands")
     })
 }
 
-fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace(context: &Context, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let storage = context.storage.as_ref();
     let path = match storage.resolve(path) {
         Ok(real) => real,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => key(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => key(context, path),
         Err(error) => return Err(error),
     };
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -501,7 +502,7 @@ fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = folder.join(temporary);
     let mut file = storage.create_new(&temporary)?;
-    let written = crate::storage::append_all(file.as_mut(), bytes)
+    let written = storage::append_all(file.as_mut(), bytes)
         .map_err(|error| error.source)
         .and_then(|()| file.sync_all())
         .and_then(|()| storage.rename(&temporary, &path));

@@ -477,7 +477,12 @@ impl<'f> Lines<'f> {
             }
             searched = self.buffer.len();
             // A long line is read in growing steps, so that it is not searched and moved over and over.
-            self.buffer.resize(searched + CHUNK.max(searched), 0);
+            if searched == 0 {
+                // Zeroed by the system, page by page as far as they are used.
+                self.buffer = vec![0; CHUNK];
+            } else {
+                self.buffer.resize(searched + CHUNK.max(searched), 0);
+            }
             let space = self.buffer.get_mut(searched..).unwrap_or_default();
             let read = self.file.read_at(self.offset + searched as u64, space)?;
             self.buffer.truncate(searched + read);

@@ -41,11 +41,9 @@ pub fn check_header(turn: &Turn, tree: &Tree) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a session file is still to be begun: it is not there, it is empty, or its first write was cut off.
+/// Whether a session file is still to be begun: it is not there, it is empty, or its first writes were cut off.
 pub fn needs_header(tree: &Tree) -> bool {
-    let torn = matches!(tree.tail, tree::Tail::Torn { .. } | tree::Tail::Nul { .. });
-    let only = tree.entries.is_empty() && tree.header.is_none() && tree.others.len() == 1;
-    tree.tail == tree::Tail::Empty || (torn && only && !tree.bom)
+    tree.is_unbegun()
 }
 
 /// Whether the session tree is behind the journal, so that `recover` comes next.

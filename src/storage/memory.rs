@@ -1,8 +1,9 @@
 //! A tree in memory, for tests: fast, and every operation can be made to fail.
 //!
-//! It behaves as [`super::FileStorage`] does, down to error numbers, but forgets nothing at a crash: what is
-//! durable is not modelled. Files that lost their name stay readable through open handles.
+//! It behaves as [`super::FileStorage`] does, down to error numbers, and knows what a power cut may leave of it
+//! ([`MemoryStorage::power_cuts`]). Files that lost their name stay readable through open handles.
 
+use super::durable::{Content, Names, Remains};
 use super::{DIR_MODE, FILE_MODE, Identity, Item, ItemKind, LockKind, Meta, Refused, Storage, StoredFile};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,6 +33,10 @@ pub struct Op {
     pub kind: OpKind,
     /// Where; the new name of a rename.
     pub path: PathBuf,
+    /// Which open file was asked; each open has a number of its own.
+    pub handle: Option<u64>,
+    /// Whether the hook made it go wrong.
+    pub faulty: bool,
 }
 
 /// What an operation does; named as the methods of [`Storage`] and [`StoredFile`].
@@ -79,6 +84,7 @@ struct Tree {
     changes: i64,
 }
 
+#[derive(Clone)]
 struct Node {
     body: Body,
     mode: u32,
@@ -87,10 +93,19 @@ struct Node {
     exclusive: Option<u64>,
 }
 
+#[derive(Clone)]
 enum Body {
-    File(Vec<u8>),
-    Dir(BTreeMap<OsString, u64>),
+    File(Content),
+    Dir(Names),
     Link(PathBuf),
+}
+
+/// One thing that a power cut may leave of a tree.
+pub struct PowerCut {
+    /// The tree as the next start finds it; all of it is durable.
+    pub storage: MemoryStorage,
+    /// Whether an interrupted write explains all of it.
+    pub remains: Remains,
 }
 
 #[derive(Clone, Copy)]
@@ -142,17 +157,69 @@ impl MemoryStorage {
         let tree = self.tree();
         let node = tree.walk(path.as_ref(), LastLink::Follow).ok().and_then(|ino| tree.nodes.get(&ino));
         match node.map(|node| &node.body) {
-            Some(Body::File(bytes)) => bytes.clone(),
+            Some(Body::File(content)) => content.bytes.clone(),
             _ => panic!("no file {}", path.as_ref().display()),
         }
     }
 
-    /// Puts a file there, and its folders, not counted as operations. A name that is taken gets a new file.
-    pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) {
-        self.put(path.as_ref(), Body::File(bytes.to_vec()));
+    /// Every file with its content, not counted as operations.
+    pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        self.tree().collect(ROOT, Path::new("/"), &mut files);
+        files
     }
 
-    /// Puts a link there, and its folders, not counted as operations.
+    /// The same tree on its own, with what of it is durable; nobody has it open, and nothing was asked of it yet.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let tree = self.tree();
+        let nodes = tree.nodes.iter().map(|(ino, node)| (*ino, node.closed(node.body.clone()))).collect();
+        Self::of(Tree { nodes, handles: tree.handles, changes: tree.changes, ..Tree::default() })
+    }
+
+    /// Everything that a power cut may leave now. The first is what was synced, and nothing else.
+    pub fn power_cuts(&self) -> Vec<PowerCut> {
+        let tree = self.tree();
+        let mut cuts = vec![(BTreeMap::new(), Remains::Explained)];
+        for (ino, node) in &tree.nodes {
+            let bodies = node.remains();
+            let with = |(nodes, remains): &(BTreeMap<u64, Node>, Remains)| {
+                let (nodes, remains) = (nodes.clone(), *remains);
+                bodies.clone().into_iter().map(move |(body, of_node)| {
+                    let mut nodes = nodes.clone();
+                    nodes.insert(*ino, node.closed(body));
+                    (nodes, remains.max(of_node))
+                })
+            };
+            cuts = cuts.iter().flat_map(with).collect();
+        }
+        let storage =
+            |nodes| Self::of(Tree { nodes, handles: tree.handles, changes: tree.changes, ..Tree::default() });
+        cuts.into_iter().map(|(nodes, remains)| PowerCut { storage: storage(nodes), remains }).collect()
+    }
+
+    /// Whether a power cut now would leave everything as it is.
+    pub fn is_durable(&self) -> bool {
+        self.tree().nodes.values().all(|node| match &node.body {
+            Body::File(content) => content.is_durable(),
+            Body::Dir(names) => names.is_durable(),
+            Body::Link(_) => true,
+        })
+    }
+
+    /// Whether bytes are still seen whose sync failed: no later sync says anything about them.
+    pub fn is_doubtful(&self) -> bool {
+        let doubtful = |node: &Node| matches!(&node.body, Body::File(content) if content.is_doubtful());
+        self.tree().nodes.values().any(doubtful)
+    }
+
+    /// Puts a file there, and its folders, durably and not counted as operations. A name that is taken gets a new
+    /// file.
+    pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) {
+        self.put(path.as_ref(), Body::File(Content::durable(bytes.to_vec())));
+    }
+
+    /// Puts a link there, and its folders, durably and not counted as operations.
     pub fn link(&self, path: impl AsRef<Path>, target: impl Into<PathBuf>) {
         self.put(path.as_ref(), Body::Link(target.into()));
     }
@@ -162,10 +229,14 @@ impl MemoryStorage {
         let folders: Vec<_> = path.ancestors().skip(1).collect();
         for folder in folders.into_iter().rev() {
             if tree.walk(folder, LastLink::Follow).is_err() {
-                tree.replace(folder, Body::Dir(BTreeMap::new()));
+                tree.replace(folder, Body::Dir(Names::default()));
             }
         }
         tree.replace(path, body);
+    }
+
+    fn of(tree: Tree) -> Self {
+        Self { shared: Arc::new(Mutex::new(tree)) }
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
@@ -174,7 +245,7 @@ impl MemoryStorage {
 
     fn begin(&self, kind: OpKind, path: &Path) -> io::Result<MutexGuard<'_, Tree>> {
         let mut tree = self.tree();
-        tree.begin(kind, path)?;
+        tree.begin(kind, path, None)?;
         Ok(tree)
     }
 
@@ -206,17 +277,19 @@ impl Storage for MemoryStorage {
 
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
         let mut tree = self.begin(OpKind::CreateNew, path)?;
-        let ino = tree.create(path, Body::File(Vec::new()))?;
+        let ino = tree.create(path, Body::File(Content::durable(Vec::new())))?;
         Ok(self.handle(&mut tree, ino, path, Access::Append))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.begin(OpKind::CreateDir, path)?.create(path, Body::Dir(BTreeMap::new())).map(drop)
+        self.begin(OpKind::CreateDir, path)?.create(path, Body::Dir(Names::default())).map(drop)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let tree = self.begin(OpKind::SyncDir, path)?;
-        tree.names(tree.walk(path, LastLink::Follow)?).map(drop)
+        let mut tree = self.begin(OpKind::SyncDir, path)?;
+        let ino = tree.walk(path, LastLink::Follow)?;
+        tree.folder_mut(ino)?.synced();
+        Ok(())
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Item>> {
@@ -233,8 +306,8 @@ impl Storage for MemoryStorage {
         let ino = tree.walk(path, LastLink::Keep)?;
         let node = tree.node(ino)?;
         let len = match &node.body {
-            Body::File(bytes) => bytes.len(),
-            Body::Dir(names) => names.len(),
+            Body::File(content) => content.bytes.len(),
+            Body::Dir(names) => names.now.len(),
             Body::Link(target) => target.as_os_str().len(),
         };
         Ok(Meta {
@@ -266,7 +339,7 @@ impl Storage for MemoryStorage {
             return Err(Errno::ISDIR.into());
         }
         let (folder, name) = tree.place(path)?;
-        tree.names_mut(folder)?.remove(&name);
+        tree.folder_mut(folder)?.change(vec![(name, None)]);
         Ok(())
     }
 
@@ -275,21 +348,27 @@ impl Storage for MemoryStorage {
         let ino = tree.walk(from, LastLink::Keep)?;
         let (old, old_name) = tree.place(from)?;
         let (new, new_name) = tree.place(to)?;
-        tree.names_mut(old)?.remove(&old_name);
-        tree.names_mut(new)?.insert(new_name, ino);
+        let (gone, there) = ((old_name, None), (new_name, Some(ino)));
+        if old == new {
+            tree.folder_mut(old)?.change(vec![gone, there]);
+        } else {
+            tree.folder_mut(old)?.change(vec![gone]);
+            tree.folder_mut(new)?.change(vec![there]);
+        }
         Ok(())
     }
 }
 
 impl StoredFile for MemoryFile {
     fn len(&self) -> io::Result<u64> {
-        self.begin(OpKind::Len)?.0.bytes(self.ino).map(|bytes| bytes.len() as u64)
+        self.begin(OpKind::Len)?.0.content(self.ino).map(|content| content.bytes.len() as u64)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let (mut tree, at_most) = self.begin(OpKind::ReadAt)?;
-        let bytes = tree.bytes(self.ino)?;
-        let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
+        let content = tree.content(self.ino)?;
+        let rest =
+            usize::try_from(offset).ok().and_then(|offset| content.bytes.get(offset..)).unwrap_or_default();
         let read = rest.len().min(buf.len()).min(at_most);
         buf.iter_mut().zip(rest.iter().take(read)).for_each(|(to, from)| *to = *from);
         Ok(read)
@@ -298,23 +377,23 @@ impl StoredFile for MemoryFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (mut tree, at_most) = self.begin_change(OpKind::Append)?;
         let taken = bytes.get(..at_most).unwrap_or(bytes);
-        tree.bytes(self.ino)?.extend_from_slice(taken);
+        tree.content(self.ino)?.append(taken);
         tree.touch(self.ino);
         Ok(taken.len())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.begin(OpKind::SyncData).map(drop)
+        self.sync(OpKind::SyncData)
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.begin(OpKind::SyncAll).map(drop)
+        self.sync(OpKind::SyncAll)
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
         let (mut tree, _) = self.begin_change(OpKind::Truncate)?;
         let len = usize::try_from(len).map_err(|_| Errno::FBIG)?;
-        tree.bytes(self.ino)?.resize(len, 0);
+        tree.content(self.ino)?.truncate(len);
         tree.touch(self.ino);
         Ok(())
     }
@@ -352,8 +431,19 @@ impl StoredFile for MemoryFile {
 impl MemoryFile {
     fn begin(&self, kind: OpKind) -> io::Result<(MutexGuard<'_, Tree>, usize)> {
         let mut tree = locked(&self.shared);
-        let at_most = tree.begin(kind, &self.path)?;
+        let at_most = tree.begin(kind, &self.path, Some(self.handle))?;
         Ok((tree, at_most))
+    }
+
+    fn sync(&self, kind: OpKind) -> io::Result<()> {
+        let asked = self.begin(kind).map(drop);
+        let mut tree = locked(&self.shared);
+        let content = tree.content(self.ino)?;
+        match &asked {
+            Ok(()) => content.synced(),
+            Err(_) => content.sync_failed(),
+        }
+        asked
     }
 
     fn begin_change(&self, kind: OpKind) -> io::Result<(MutexGuard<'_, Tree>, usize)> {
@@ -372,17 +462,17 @@ impl Drop for MemoryFile {
 
 impl Default for Tree {
     fn default() -> Self {
-        let root = Node::new(Body::Dir(BTreeMap::new()), 0);
+        let root = Node::new(Body::Dir(Names::default()), 0);
         Self { nodes: BTreeMap::from([(ROOT, root)]), ops: Vec::new(), hook: None, handles: 0, changes: 0 }
     }
 }
 
 impl Tree {
     /// Counts an operation and asks the hook; gives how many bytes it may move.
-    fn begin(&mut self, kind: OpKind, path: &Path) -> io::Result<usize> {
-        let op = Op { index: self.ops.len(), kind, path: path.to_owned() };
+    fn begin(&mut self, kind: OpKind, path: &Path, handle: Option<u64>) -> io::Result<usize> {
+        let op = Op { index: self.ops.len(), kind, path: path.to_owned(), handle, faulty: false };
         let fault = self.hook.as_mut().and_then(|hook| hook(&op));
-        self.ops.push(op);
+        self.ops.push(Op { faulty: fault.is_some(), ..op });
         match fault {
             None => Ok(usize::MAX),
             Some(Fault::Short(bytes)) => Ok(bytes),
@@ -400,22 +490,33 @@ impl Tree {
 
     fn names(&self, ino: u64) -> io::Result<&BTreeMap<OsString, u64>> {
         match &self.node(ino)?.body {
-            Body::Dir(names) => Ok(names),
+            Body::Dir(names) => Ok(&names.now),
             Body::File(_) | Body::Link(_) => Err(Errno::NOTDIR.into()),
         }
     }
 
-    fn names_mut(&mut self, ino: u64) -> io::Result<&mut BTreeMap<OsString, u64>> {
+    fn folder_mut(&mut self, ino: u64) -> io::Result<&mut Names> {
         match &mut self.node_mut(ino)?.body {
             Body::Dir(names) => Ok(names),
             Body::File(_) | Body::Link(_) => Err(Errno::NOTDIR.into()),
         }
     }
 
-    fn bytes(&mut self, ino: u64) -> io::Result<&mut Vec<u8>> {
+    fn content(&mut self, ino: u64) -> io::Result<&mut Content> {
         match &mut self.node_mut(ino)?.body {
-            Body::File(bytes) => Ok(bytes),
+            Body::File(content) => Ok(content),
             Body::Dir(_) | Body::Link(_) => Err(Errno::ISDIR.into()),
+        }
+    }
+
+    fn collect(&self, folder: u64, path: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for (name, ino) in self.names(folder).into_iter().flatten() {
+            let path = path.join(name);
+            match self.nodes.get(ino).map(|node| &node.body) {
+                Some(Body::File(content)) => drop(files.insert(path, content.bytes.clone())),
+                Some(Body::Dir(_)) => self.collect(*ino, &path, files),
+                Some(Body::Link(_)) | None => {}
+            }
         }
     }
 
@@ -435,14 +536,16 @@ impl Tree {
         self.changes += 1;
         let ino = ROOT + self.nodes.len() as u64;
         self.nodes.insert(ino, Node::new(body, self.changes));
-        self.names_mut(folder)?.insert(name, ino);
+        self.folder_mut(folder)?.change(vec![(name, Some(ino))]);
         Ok(ino)
     }
 
     fn replace(&mut self, path: &Path, body: Body) {
         let made = self.place(path).and_then(|(folder, name)| {
-            self.names_mut(folder)?.remove(&name);
-            self.create(path, body)
+            self.folder_mut(folder)?.change(vec![(name, None)]);
+            self.create(path, body)?;
+            self.folder_mut(folder)?.synced();
+            Ok(())
         });
         assert!(made.is_ok(), "cannot put {}: {made:?}", path.display());
     }
@@ -503,6 +606,24 @@ impl Node {
             Body::Link(_) => 0o777,
         };
         Self { body, mode, mtime_ns, shared: BTreeSet::new(), exclusive: None }
+    }
+
+    /// The same with another body, open to nobody.
+    fn closed(&self, body: Body) -> Self {
+        Self { body, mode: self.mode, mtime_ns: self.mtime_ns, shared: BTreeSet::new(), exclusive: None }
+    }
+
+    /// What a power cut may leave of it.
+    fn remains(&self) -> Vec<(Body, Remains)> {
+        let file = |(bytes, remains)| (Body::File(Content::durable(bytes)), remains);
+        match &self.body {
+            Body::File(content) => content.remains().into_iter().map(file).collect(),
+            Body::Dir(names) => {
+                let names = names.remains().into_iter();
+                names.map(|names| (Body::Dir(Names::durable(names)), Remains::Explained)).collect()
+            }
+            Body::Link(target) => vec![(Body::Link(target.clone()), Remains::Explained)],
+        }
     }
 
     fn kind(&self) -> ItemKind {

@@ -5,11 +5,13 @@
 //! one `write`; a link as last component is never opened; files are made with mode 0600 and folders with 0700
 //! whatever the umask; nothing is durable before a sync says so.
 
+mod durable;
 mod file;
 mod memory;
 
+pub use durable::Remains;
 pub use file::FileStorage;
-pub use memory::{Fault, MemoryStorage, Op, OpKind};
+pub use memory::{Fault, MemoryStorage, Op, OpKind, PowerCut};
 
 use std::ffi::OsString;
 use std::io;
@@ -228,6 +230,12 @@ pub fn read_exact_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result
         }
     }
     Ok(bytes)
+}
+
+/// The whole of a file; links are followed.
+pub fn read_whole(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
+    let file = storage.open_read(&storage.resolve(path)?)?;
+    read_exact_range(file.as_ref(), 0, file.len()?)
 }
 
 #[cfg(test)]

@@ -124,12 +124,7 @@ fn header(tree: &Tree, found: &mut Vec<Finding>) {
     match &tree.header_fault {
         None => version(tree, found),
         Some(HeaderFault::Missing) => {
-            // Nothing but a tail that was cut off: the first write never ended.
-            let cut = tree.entries.is_empty() && tree.others.len() == 1 && tree.needs_newline();
-            let severity = match tree.tail {
-                Tail::Torn { .. } | Tail::Nul { .. } if cut => Severity::NeedsRecovery,
-                _ => Severity::Damage,
-            };
+            let severity = if tree.is_unbegun() { Severity::NeedsRecovery } else { Severity::Damage };
             let text = "no line is a session header, so Pi refuses to open the file; most likely it was deleted \
                         under a live writer and made anew by its next append";
             found.push(whole_file(tree, "tree-header-missing", severity, text.to_owned()));

@@ -367,6 +367,20 @@ impl Tree {
         }
     }
 
+    /// Whether the file was never begun: there is nothing in it, or nothing but first writes that were cut off, each
+    /// ended by whoever tried next.
+    pub fn is_unbegun(&self) -> bool {
+        let last = self.others.len().saturating_sub(1);
+        let cut_off = |(at, line): (usize, &OtherLine)| match line.what {
+            Other::Nul => true,
+            Other::Dead if at == last && self.needs_newline() => true,
+            Other::Dead => self.other_text(line).starts_with('{'),
+            Other::Blank | Other::NoEntry { .. } | Other::Header => false,
+        };
+        let nothing = self.header.is_none() && self.entries.is_empty() && !self.bom;
+        nothing && self.others.iter().enumerate().all(cut_off)
+    }
+
     /// Whether a newline has to be written before anything is appended.
     pub fn needs_newline(&self) -> bool {
         match self.tail {

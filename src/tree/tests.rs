@@ -284,6 +284,32 @@ fn entries_that_lack_something_are_damage() {
 }
 
 #[test]
+fn a_file_whose_first_writes_were_cut_off_is_still_to_be_begun() {
+    let severity = |text: &str| {
+        let tree = read(text);
+        let found = check(&tree).into_iter().find(|found| found.code == "tree-header-missing");
+        (tree.is_unbegun(), found.map(|found| found.severity))
+    };
+    let [a, ..] = &plain()[..] else { panic!("an entry") };
+    for cut in [
+        "{",
+        "{\"type\":\"sess",
+        "x",
+        "\0\0",
+        "{\n",
+        "{\"ty\n{\"type\":",
+        "{\"ty\n{\"type\":\n",
+        "{\"t\n\0\0",
+    ] {
+        assert_eq!(severity(cut), (true, Some(Severity::NeedsRecovery)), "{cut:?}");
+    }
+    for other in ["x\n", "x\n{", "[]\n", "{}\n{", &format!("{{\n{a}\n"), "\u{feff}{"] {
+        assert_eq!(severity(other), (false, Some(Severity::Damage)), "{other:?}");
+    }
+    assert!(read("").is_unbegun() && !read(file(&[])).is_unbegun());
+}
+
+#[test]
 fn what_no_pi_opens_is_damage() {
     let [a, b, _] = &plain()[..] else { panic!("three") };
     let cases = [

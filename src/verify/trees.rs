@@ -25,8 +25,7 @@ const NAMED_MAX: usize = 20;
 
 /// Reads a session file; a link at its end is followed, since the file is the agent's.
 pub(super) fn read(storage: &dyn Storage, path: &Path) -> io::Result<Tree> {
-    let file = storage.open_read(&storage.resolve(path)?)?;
-    Ok(tree::read(storage::read_exact_range(file.as_ref(), 0, file.len()?)?))
+    Ok(tree::read(storage::read_whole(storage, path)?))
 }
 
 /// What is to be said about a session file as such.

@@ -61,7 +61,7 @@ pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<Exit, F
         let message = format!("turn {} has no session tree", turn.id);
         return Err(Failure::new(Exit::NotFound, "no_tree", message));
     };
-    let tree = treefile::read(&context.storage, &path)?;
+    let tree = treefile::read(context.storage.as_ref(), &path)?;
     let admitted = turn.tree.as_ref();
     if tree.tail == Tail::Empty && admitted.is_some_and(|admitted| admitted.bytes > 0) {
         let message = format!("the session file {} is gone", path.display());

@@ -10,7 +10,7 @@ use crate::journal::{self, JournalError, Reach};
 use crate::json::Raw;
 use crate::paths;
 use crate::record::TurnId;
-use crate::storage::{Identity, LockKind, Storage, StoredFile};
+use crate::storage::{Identity, ItemKind, LockKind, StoredFile};
 use crate::turn::Retain;
 use memchr::memmem;
 use std::io;
@@ -38,11 +38,12 @@ impl Place {
 /// Finds what a word names: a session of the root, else a file; `./` forces a file.
 pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
     let file = Path::new(name);
+    let is_file = || context.kind_of(file).is_ok_and(|kind| kind == ItemKind::File);
     if name.starts_with("./") {
-        return if file.is_file() { a_file(context, file) } else { Err(no_file(file)) };
+        return if is_file() { a_file(context, file) } else { Err(no_file(file)) };
     }
-    let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
-    if !exists(name) && file.is_file() {
+    let exists = |id: &str| context.has_session(id);
+    if !exists(name) && is_file() {
         return a_file(context, file);
     }
     let (id, turn) = select::session_and_turn(name, exists);
@@ -73,7 +74,7 @@ fn no_session(context: &Context, id: &str) -> Failure {
     let failure = Failure::from(JournalError::NoSession { id: id.to_owned(), root });
     let near: Vec<String> = context
         .root
-        .sessions(&context.storage)
+        .sessions(context.storage.as_ref())
         .unwrap_or_default()
         .into_iter()
         .filter_map(|file| file.id)
@@ -258,7 +259,7 @@ fn show(
 
 /// Every journal of the root.
 pub(super) fn all(context: &Context) -> Result<Vec<Place>, Failure> {
-    let files = context.root.sessions(&context.storage).map_err(|error| match error {
+    let files = context.root.sessions(context.storage.as_ref()).map_err(|error| match error {
         paths::PathError::NoRoot { .. } => {
             Failure::new(Exit::NotFound, "no_root", chain(&error)).hint("`turnkeep admit` makes it")
         }

@@ -394,7 +394,7 @@ fn print_context(context: &Context, args: &InspectArgs, seen: &Seen, turn: &Turn
     let format = args.format.unwrap_or_else(|| conversation::format_of(turn, &seen.history));
     let tree = match desk::tree_path(turn, None) {
         Some(path) => {
-            let tree = treefile::read(&context.storage, &path)?;
+            let tree = treefile::read(context.storage.as_ref(), &path)?;
             check_tree(turn, &tree, &path)?;
             Some(tree)
         }

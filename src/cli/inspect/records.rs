@@ -9,7 +9,6 @@ use crate::chain;
 use crate::journal::load::Lines;
 use crate::journal::{JournalError, Reach};
 use crate::record::{Kind, Record, TurnId};
-use crate::storage::Storage;
 use crate::turn::Retain;
 
 /// How many bytes are gathered before they are printed.

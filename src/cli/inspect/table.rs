@@ -8,7 +8,6 @@ use super::show::{Style, plain_table, short_time, size_text};
 use crate::journal::{Damage, Loaded, Reach};
 use crate::record::{At, Owner, TurnId};
 use crate::status::{self, HeadNow};
-use crate::storage::Storage;
 use crate::turn::decide::Now;
 use crate::turn::{Session, Turn};
 use serde::Serialize;

@@ -5,7 +5,6 @@ use super::super::error::{Exit, Failure};
 use super::{Chosen, Place, Seen, print_state};
 use crate::journal::{JournalError, Reach};
 use crate::record::Owner;
-use crate::storage::Storage;
 use crate::turn::Retain;
 use crate::turn::decide::Now;
 use std::time::{Duration, Instant};

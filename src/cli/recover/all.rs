@@ -143,7 +143,7 @@ fn sessions(
     worst: &mut Worst,
 ) -> Result<Vec<String>, Failure> {
     let mut ids = Vec::new();
-    for file in context.root.sessions(&context.storage)? {
+    for file in context.root.sessions(context.storage.as_ref())? {
         let id = match file.id.clone() {
             Some(id) => Some(id),
             // A shortened name does not tell its id; the genesis does.
@@ -206,7 +206,7 @@ fn plan(
 ) -> Result<Planned, Failure> {
     let look = |owner: &Owner| -> Sighting { context.look(owner) };
     let path = session.turn(turn).and_then(|turn| desk::tree_path(turn, None));
-    let tree = path.map(|path| treefile::read(&context.storage, &path)).transpose()?;
+    let tree = path.map(|path| treefile::read(context.storage.as_ref(), &path)).transpose()?;
     let at = draft.at.clone();
     let request = Request {
         owner: None,

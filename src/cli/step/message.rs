@@ -256,7 +256,7 @@ fn known_ids(step: &Step<'_>, turn: &Turn, history: &History) -> Result<HashMap<
     let path = super::desk::tree_path(turn, None).filter(|_| super::desk::writes_tree(turn));
     if let Some(path) = path {
         // Without it an entry that a recovery wrote would be taken for a new one.
-        let tree = crate::treefile::read(&step.desk.context.storage, &path)?;
+        let tree = crate::treefile::read(step.desk.context.storage.as_ref(), &path)?;
         for id in crate::branch::ours(session, turn, history, &tree) {
             known.entry(id).or_insert_with(|| turn.newest.clone());
         }

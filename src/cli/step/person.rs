@@ -239,7 +239,7 @@ impl<'a> Named<'a> {
         let (session, turn, attempt) = match (&tickets.given, session) {
             (Some(given), _) => (given.session.clone(), Some(given.turn.clone()), Some(given.attempt)),
             (None, Some(name)) => {
-                let exists = |id: &str| context.root.journal(id).is_ok_and(|path| path.exists());
+                let exists = |id: &str| context.has_session(id);
                 let (session, turn) = select::session_and_turn(name, exists);
                 (session, turn, None)
             }

@@ -1,0 +1,267 @@
+//! The loops: every operation of every command of a workload, and every way in which it goes wrong.
+
+use super::model;
+use super::script::{Script, with_ticket};
+use super::world::{self, Ack, Came, Front, Trouble, changes};
+use crate::cli::error::Exit;
+use crate::storage::{MemoryStorage, OpKind, Remains};
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// How much is looped over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// Every how many-th point is taken.
+    pub(super) stride: usize,
+    /// The same of the points inside the recover that follows a fault; none where there is 0.
+    pub(super) inner_stride: usize,
+    /// The loops end when each of these was said; without any they go through to the end.
+    pub(super) until: &'static [&'static str],
+}
+
+/// Loops over a workload and keeps what was found.
+pub(super) struct Loop<'a> {
+    front: Front<'a>,
+    reach: Reach,
+    seen: HashSet<u64>,
+    nested: HashSet<u64>,
+    /// Operations at which something went wrong.
+    pub(super) points: usize,
+    /// The same inside a recover behind a fault.
+    pub(super) inner_points: usize,
+    /// Distinct disks that were recovered and compared.
+    pub(super) disks: usize,
+    /// What was not as it must be.
+    pub(super) problems: Vec<String>,
+}
+
+/// One command of a workload and how everything stood before it.
+struct Stage {
+    words: Vec<String>,
+    disk: MemoryStorage,
+    acked: Vec<Ack>,
+    kinds: Vec<OpKind>,
+}
+
+impl<'a> Loop<'a> {
+    pub(super) fn new(front: Front<'a>, reach: Reach) -> Self {
+        Self {
+            front,
+            reach,
+            seen: HashSet::new(),
+            nested: HashSet::new(),
+            points: 0,
+            inner_points: 0,
+            disks: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Loops over everything.
+    pub(super) fn over(&mut self, script: &Script) {
+        let stages = self.stages(script);
+        for (index, stage) in stages.iter().enumerate() {
+            let troubles = troubles(&stage.kinds, 1);
+            let chosen = troubles.into_iter().skip(index % self.reach.stride).step_by(self.reach.stride);
+            for trouble in chosen {
+                if self.all_said() {
+                    return;
+                }
+                self.points += 1;
+                let disk = stage.disk.fork();
+                let came = world::run(&disk, self.front, &stage.words, trouble);
+                let told = format!("{} {} {trouble:?}", script.name, stage.words.join(" "));
+                self.look(&disk, &came, trouble, &stage.acked, &told, Depth::Outer);
+            }
+        }
+    }
+
+    fn all_said(&self) -> bool {
+        let said = |words: &&str| self.problems.iter().any(|problem| problem.contains(*words));
+        !self.reach.until.is_empty() && self.reach.until.iter().all(said)
+    }
+
+    /// The workload without trouble.
+    fn stages(&mut self, script: &Script) -> Vec<Stage> {
+        let (disk, mut ticket, mut acked) = (script.disk.fork(), script.ticket.clone(), Vec::new());
+        let mut stages = Vec::new();
+        for words in &script.commands {
+            let words = with_ticket(words, &ticket);
+            let before = disk.fork();
+            let came = world::run(&disk, self.front, &words, Trouble::Nothing);
+            if came.exit != Some(Exit::Done) {
+                self.problems.push(format!("{}: {words:?} ends with {came:?}", script.name));
+                break;
+            }
+            ticket = came.ticket().unwrap_or(ticket);
+            let kinds = came.ops.iter().map(|op| op.kind).collect();
+            stages.push(Stage { words, disk: before, acked: acked.clone(), kinds });
+            acked.extend(came.ack());
+        }
+        stages
+    }
+
+    /// Looks at a disk behind a command in trouble: as it is, and after each power cut.
+    fn look(
+        &mut self,
+        disk: &MemoryStorage,
+        came: &Came,
+        trouble: Trouble,
+        acked: &[Ack],
+        told: &str,
+        depth: Depth,
+    ) {
+        let mut acked = acked.to_vec();
+        acked.extend(came.ack());
+        if let Err(why) = model::audit(came, trouble) {
+            self.problems.push(format!("{told}: {why}"));
+        }
+        // Bytes whose sync failed and that would not be cut off: nothing is known of them before a restart.
+        if !disk.is_doubtful() {
+            self.judge(disk, Remains::Explained, &acked, &format!("{told}, gone on with"), depth);
+        }
+        for (index, cut) in disk.power_cuts().into_iter().enumerate() {
+            self.judge(&cut.storage, cut.remains, &acked, &format!("{told}, power cut {index}"), depth);
+        }
+    }
+
+    fn judge(&mut self, disk: &MemoryStorage, remains: Remains, acked: &[Ack], told: &str, depth: Depth) {
+        let known = fingerprint(disk, acked);
+        if self.seen.insert(known) {
+            self.disks += 1;
+            if let Err(why) = model::judge(&disk.fork(), &world::honest, remains, acked) {
+                self.problems.push(format!("{told}: {why}"));
+            }
+        }
+        if depth == Depth::Outer && remains == Remains::Explained && self.nested.insert(known) {
+            self.inside_recover(disk, acked, told);
+        }
+    }
+
+    /// The fault inside the recovery from a fault.
+    fn inside_recover(&mut self, disk: &MemoryStorage, acked: &[Ack], told: &str) {
+        if self.reach.inner_stride == 0 {
+            return;
+        }
+        let words = model::recover_words();
+        let whole = world::run(&disk.fork(), self.front, &words, Trouble::Nothing);
+        let kinds: Vec<OpKind> = whole.ops.iter().map(|op| op.kind).collect();
+        let offset = self.nested.len() % self.reach.inner_stride;
+        for trouble in
+            troubles(&kinds, READS_INSIDE).into_iter().skip(offset).step_by(self.reach.inner_stride)
+        {
+            self.inner_points += 1;
+            let disk = disk.fork();
+            let came = world::run(&disk, self.front, &words, trouble);
+            let told = format!("{told}, recover {trouble:?}");
+            self.look(&disk, &came, trouble, acked, &told, Depth::Inner);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Outer,
+    Inner,
+}
+
+/// Inside a recover behind a fault, every how many-th operation that changes nothing goes wrong.
+const READS_INSIDE: usize = 8;
+
+/// Everything that can go wrong in a command with these operations.
+fn troubles(kinds: &[OpKind], reads: usize) -> Vec<Trouble> {
+    let mut all = Vec::new();
+    for (at, kind) in kinds.iter().enumerate().filter(|(at, kind)| changes(**kind) || at % reads == 0) {
+        // Between two operations that change nothing a stop is the stop before both.
+        if changes(*kind) {
+            all.push(Trouble::Stop(at + 1));
+        }
+        all.extend([Trouble::Once(at), Trouble::ForEver(at)]);
+        match kind {
+            OpKind::Append => {
+                all.extend([1, 60].map(|bytes| Trouble::Short(at, bytes)));
+                all.extend([0, 1, 60].map(|bytes| Trouble::ShortThenFull(at, bytes)));
+            }
+            OpKind::ReadAt => all.push(Trouble::Short(at, 1)),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn fingerprint(disk: &MemoryStorage, acked: &[Ack]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    disk.files().hash(&mut hasher);
+    if !disk.is_durable() {
+        disk.power_cuts().iter().for_each(|cut| cut.storage.files().hash(&mut hasher));
+    }
+    acked.hash(&mut hasher);
+    hasher.finish()
+}
+
+mod workloads {
+    use super::super::script;
+    use super::*;
+    use std::time::Instant;
+
+    fn reach() -> Reach {
+        match std::env::var_os("TURNKEEP_SLOW") {
+            Some(_) => Reach { stride: 1, inner_stride: 25, until: &[] },
+            None => Reach { stride: 17, inner_stride: 199, until: &[] },
+        }
+    }
+
+    #[expect(clippy::print_stderr, reason = "how much was looped over is told with --nocapture")]
+    fn nothing_is_found(script: &Script) {
+        let started = Instant::now();
+        let mut found = Loop::new(&world::honest, reach());
+        found.over(script);
+        eprintln!(
+            "{}: {} points, {} inside recover, {} disks, {} problems in {:?}",
+            script.name,
+            found.points,
+            found.inner_points,
+            found.disks,
+            found.problems.len(),
+            started.elapsed()
+        );
+        let some: Vec<&String> = found.problems.iter().take(5).collect();
+        assert!(some.is_empty(), "{} problems: {some:#?}", found.problems.len());
+        assert!(found.points > 40 && found.inner_points > 10 && found.disks > 40);
+    }
+
+    #[test]
+    fn a_new_session_survives_every_trouble() {
+        nothing_is_found(&script::fresh());
+    }
+
+    /// `recovered` vouches for a branch, so what is found of it is synced even where nothing is written.
+    #[test]
+    fn a_tree_that_its_writer_did_not_sync_is_durable_behind_recover() {
+        let script = script::fresh();
+        let admit = script.commands.first().expect("a command");
+        let whole = world::run(&script.disk.fork(), &world::honest, admit, Trouble::Nothing);
+        let writes = whole
+            .ops
+            .iter()
+            .enumerate()
+            .filter(|(_, op)| changes(op.kind) && op.path.ends_with("chat.jsonl"));
+        let writes: Vec<usize> = writes.map(|(at, _)| at).collect();
+        assert_eq!(writes.len(), 3, "it is created, written and synced");
+        for at in writes {
+            let disk = script.disk.fork();
+            world::run(&disk, &world::honest, admit, Trouble::Stop(at + 1));
+            model::judge(&disk, &world::honest, Remains::Explained, &[]).expect("as the model says");
+        }
+    }
+
+    #[test]
+    fn a_branch_survives_every_trouble() {
+        nothing_is_found(&script::branch());
+    }
+
+    #[test]
+    fn torn_tails_survive_every_trouble() {
+        nothing_is_found(&script::torn());
+    }
+}

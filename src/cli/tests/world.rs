@@ -1,0 +1,160 @@
+//! Runs commands in this process on a disk in memory, up to the operation at which they are stopped.
+
+use crate::cli::error::Exit;
+use crate::cli::outside::{Outside, Signalled, Streams};
+use crate::record::At;
+use crate::storage::{Fault, MemoryStorage, Op, OpKind, Storage};
+use rustix::io::Errno;
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// The state root; the folder `/home/me` is there before.
+pub(super) const ROOT: &str = "/home/me/state/turnkeep";
+/// The session file.
+pub(super) const TREE: &str = "/home/me/chat.jsonl";
+/// The journal.
+pub(super) const JOURNAL: &str = "/home/me/state/turnkeep/sessions/s.jsonl";
+
+/// What goes wrong at an operation, counted from 0 in its command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    Nothing,
+    /// The process is gone before the operation.
+    Stop(usize),
+    /// The operation fails.
+    Once(usize),
+    /// It fails, and so does every one behind it.
+    ForEver(usize),
+    /// It moves this many bytes.
+    Short(usize, usize),
+    /// The same, and the next write finds no room.
+    ShortThenFull(usize, usize),
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub(super) struct Came {
+    /// None where the process was stopped.
+    pub(super) exit: Option<Exit>,
+    pub(super) out: String,
+    pub(super) err: String,
+    pub(super) ops: Vec<Op>,
+}
+
+/// Proof of a durable append.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Ack {
+    pub(super) seq: u64,
+    pub(super) hash: String,
+}
+
+/// The storage that commands see in front of a disk.
+pub(super) type Front<'a> = &'a dyn Fn(&MemoryStorage) -> Arc<dyn Storage>;
+
+pub(super) fn honest(disk: &MemoryStorage) -> Arc<dyn Storage> {
+    Arc::new(disk.clone())
+}
+
+struct Stopped;
+
+/// Runs one command line on a disk.
+pub(super) fn run(disk: &MemoryStorage, front: Front<'_>, words: &[String], trouble: Trouble) -> Came {
+    let begin = disk.ops().len();
+    arm(disk, begin, trouble);
+    let (out, err) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let outside = Outside {
+        storage: front(disk),
+        streams: Streams::new(out.clone(), err.clone()),
+        now: || At::from_micros(1_796_000_000_000_000),
+        fresh_id: || "01934c5e-0000-7000-8000-00000000002a".to_owned(),
+        signals: Signalled::Host,
+    };
+    let all = ["turnkeep", "--root", ROOT].into_iter().map(str::to_owned).chain(words.iter().cloned());
+    let ended = catch_unwind(AssertUnwindSafe(|| crate::cli::run_in(&outside, all.map(Into::into))));
+    disk.clear_hook();
+    let exit = match ended {
+        Ok(exit) => Some(exit),
+        Err(payload) if payload.is::<Stopped>() => None,
+        Err(payload) => resume_unwind(payload),
+    };
+    let text =
+        |stream: &Mutex<Vec<u8>>| String::from_utf8_lossy(&stream.lock().expect("a stream")).into_owned();
+    Came { exit, out: text(&out), err: text(&err), ops: disk.ops().split_off(begin) }
+}
+
+fn arm(disk: &MemoryStorage, begin: usize, trouble: Trouble) {
+    let broken = || Some(Fault::Error(Errno::IO.into()));
+    let mut full = false;
+    disk.set_hook(move |op| {
+        let at = op.index - begin;
+        match trouble {
+            Trouble::Stop(stop) if at == stop => resume_unwind(Box::new(Stopped)),
+            Trouble::Once(once) if at == once => broken(),
+            Trouble::ForEver(from) if at >= from => broken(),
+            Trouble::Short(short, bytes) if at == short => Some(Fault::Short(bytes)),
+            Trouble::ShortThenFull(short, bytes) if at == short => {
+                full = true;
+                Some(Fault::Short(bytes))
+            }
+            Trouble::ShortThenFull(..) if full && op.kind == OpKind::Append => {
+                full = false;
+                Some(Fault::Error(Errno::NOSPC.into()))
+            }
+            _ => None,
+        }
+    });
+}
+
+impl Came {
+    /// The JSON document on stdout.
+    pub(super) fn document(&self) -> Option<Value> {
+        serde_json::from_str(&self.out).ok()
+    }
+
+    pub(super) fn ticket(&self) -> Option<String> {
+        Some(self.document()?.get("ticket")?.as_str()?.to_owned())
+    }
+
+    /// What was acknowledged: a receipt, or the head of a status document.
+    pub(super) fn ack(&self) -> Option<Ack> {
+        let document = self.document()?;
+        let proof = [document.get("receipt"), document.get("head"), Some(&document)];
+        proof.into_iter().flatten().find_map(|proof| {
+            let (seq, hash) = (proof.get("seq")?.as_u64()?, proof.get("hash")?.as_str()?.to_owned());
+            Some(Ack { seq, hash })
+        })
+    }
+}
+
+/// Whether an operation changes what a power cut leaves.
+pub(super) fn changes(kind: OpKind) -> bool {
+    match kind {
+        OpKind::CreateNew
+        | OpKind::CreateDir
+        | OpKind::SyncDir
+        | OpKind::RemoveFile
+        | OpKind::Rename
+        | OpKind::Append
+        | OpKind::SyncData
+        | OpKind::SyncAll
+        | OpKind::Truncate => true,
+        OpKind::OpenRead
+        | OpKind::OpenAppend
+        | OpKind::List
+        | OpKind::Inspect
+        | OpKind::LinkTarget
+        | OpKind::Resolve
+        | OpKind::Len
+        | OpKind::ReadAt
+        | OpKind::Identity
+        | OpKind::TryLock
+        | OpKind::Unlock => false,
+    }
+}
+
+/// Whether a path is of the state root.
+pub(super) fn in_root(path: &Path) -> bool {
+    path.starts_with(ROOT)
+}
