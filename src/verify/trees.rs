@@ -315,14 +315,11 @@ struct Known<'a> {
     agent_ids: HashSet<String>,
     /// The entries that turns were admitted on.
     leaves: HashSet<&'a str>,
-    /// Whether somebody acknowledged that records are lost.
-    lost: bool,
 }
 
 impl<'a> Known<'a> {
     fn of(session: &'a Session, history: &'a History) -> Self {
-        let (id, lost) = (Some(session.id.clone()), session.has_lost());
-        let mut known = Self { session: id, history: Some(history), lost, ..Self::default() };
+        let mut known = Self { session: Some(session.id.clone()), history: Some(history), ..Self::default() };
         for turn in &session.turns {
             known.turns.insert(turn.id.as_str());
             known.leaves.extend(turn.tree.iter().filter_map(|tree| tree.leaf.as_deref()));
@@ -330,6 +327,8 @@ impl<'a> Known<'a> {
         for (_, record) in history.iter() {
             let Some(turn) = record.kind.turn() else { continue };
             known.ids.insert(tree::entry_id(turn.as_str(), record.hash.as_str(), "entry"));
+            // A record that is lost, in front of this one, is known by its hash still.
+            known.ids.insert(tree::entry_id(turn.as_str(), record.prev.as_str(), "entry"));
             if let Kind::Entry(entry) = &record.kind {
                 known.agent_ids.extend(entry.entry.view().object().and_then(|object| object.string("id")));
             }
@@ -370,12 +369,7 @@ impl<'a> Known<'a> {
                     "entry {} hangs on a branch of this journal under an id as turnkeep gives them, and no record explains it",
                     entry.id
                 );
-                let mut finding = at(Code::EntryUnknown, path, entry, message);
-                if self.lost {
-                    // Its record may be one of those that somebody acknowledged to be lost.
-                    finding.severity = Severity::Warning;
-                }
-                findings.push(finding);
+                findings.push(at(Code::EntryUnknown, path, entry, message));
             }
         }
     }
