@@ -85,6 +85,7 @@ impl Dialect for Anthropic {
             let calls = model.calls.iter().zip(ids).map(|(call, id)| tool_use(call, id));
             array(&content(&model.said.pi).into_iter().chain(calls).collect::<Vec<_>>())
         };
+        let said = without_last_thoughts(&said);
         if said == "[]" {
             return Vec::new();
         }
@@ -93,6 +94,19 @@ impl Dialect for Anthropic {
         let answered = (!results.is_empty()).then(|| message("user", &array(&results)));
         [message("assistant", &said)].into_iter().chain(answered).collect()
     }
+}
+
+/// A message may not end in a thought: one that nothing came of is left out.
+fn without_last_thoughts(content: &str) -> String {
+    let View::Array(mut items) = View::of(content) else { return content.to_owned() };
+    let thinks = |item: &str| {
+        let kind = View::of(item).object().and_then(|block| block.string("type"));
+        kind.is_some_and(|kind| kind == "thinking" || kind == "redacted_thinking")
+    };
+    while items.last().is_some_and(|item| thinks(item)) {
+        items.pop();
+    }
+    format!("[{}]", items.join(","))
 }
 
 /// The blocks of a model's own message, under the ids that its calls go by.
@@ -152,12 +166,21 @@ fn text_block(spelled: &str) -> Raw {
 fn tool_result(said: &Said, id: &str) -> Raw {
     if let Some(own) = said.own(OWN) {
         let said = own.view().object().and_then(|own| told(own.get("content")));
-        let content = said.unwrap_or_else(|| "[]".to_owned());
+        let failed = own.view().object().is_some_and(|own| own.get("is_error") == Some("true"));
+        let content = result_content(said.unwrap_or_else(|| "[]".to_owned()), failed);
         return with_members(own.get(), &[("tool_use_id", Raw::text(id).get()), ("content", &content)]);
     }
     let block = ObjectWriter::default().string("type", "tool_result").string("tool_use_id", id);
-    let block = block.raw("content", &array(&content(&said.pi)));
+    let block = block.raw("content", &result_content(array(&content(&said.pi)), is_error(&said.pi)));
     if is_error(&said.pi) { block.raw("is_error", "true").finish() } else { block.finish() }
+}
+
+/// An error has to say something.
+fn result_content(content: String, failed: bool) -> String {
+    if content != "[]" || !failed {
+        return content;
+    }
+    array(&[text_block("\"(the tool failed and said nothing)\"")])
 }
 
 fn message(role: &str, content: &str) -> Raw {

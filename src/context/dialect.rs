@@ -38,7 +38,34 @@ pub(super) fn render<D: Dialect>(nodes: &[Node]) -> Vec<Raw> {
             Node::Model(model) => messages.extend(D::exchange(model, &ids.of(model, D::FORMAT))),
         }
     }
-    messages
+    messages.iter().map(whole_characters).collect()
+}
+
+/// Half a surrogate pair, which a journal keeps and no provider takes, becomes U+FFFD.
+pub(super) fn whole_characters(message: &Raw) -> Raw {
+    const ESCAPE: usize = 6;
+    let text = message.get();
+    let unit = |rest: &str| {
+        let hex = rest.strip_prefix("\\u").and_then(|rest| rest.get(..4));
+        hex.and_then(|hex| u16::from_str_radix(hex, 16).ok())
+    };
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        whole.push_str(before);
+        let next = escape.get(ESCAPE..).and_then(unit);
+        let (length, spelled) = match (unit(escape), next) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (2 * ESCAPE, escape.get(..2 * ESCAPE)),
+            (Some(0xd800..=0xdfff), _) => (ESCAPE, Some("\\ufffd")),
+            (Some(_), _) => (ESCAPE, escape.get(..ESCAPE)),
+            (None, _) => (2, escape.get(..2)),
+        };
+        whole.push_str(spelled.unwrap_or(escape));
+        rest = escape.get(length..).unwrap_or_default();
+    }
+    whole.push_str(rest);
+    Raw::parse(&whole).unwrap_or_else(|_| message.clone())
 }
 
 /// Ids of calls as a provider takes them: none twice, none empty, of plain characters.

@@ -468,3 +468,16 @@ fn calls_and_answers(format: Format, message: &Raw) -> (Vec<String>, Vec<String>
         }
     }
 }
+
+#[test]
+fn half_characters_are_not_handed_on() {
+    let cases = [
+        (r#"{"a":"x\ud83d"}"#, r#"{"a":"x\ufffd"}"#),
+        (r#"{"a":"\ude00\ud83d\ude00"}"#, r#"{"a":"\ufffd\ud83d\ude00"}"#),
+        (r#"{"a":"\\ud83d\n\u00e9"}"#, r#"{"a":"\\ud83d\n\u00e9"}"#),
+        (r#"{"a":"\ud83d\ud83d\ude00\""}"#, r#"{"a":"\ufffd\ud83d\ude00\""}"#),
+    ];
+    for (given, wanted) in cases {
+        assert_eq!(super::dialect::whole_characters(&Raw::parse(given).expect("JSON")).get(), wanted);
+    }
+}

@@ -156,6 +156,10 @@ impl Assembly {
         if !self.ended {
             return Err(MessageError::Unfinished("message_stop"));
         }
+        // A stream that does not tell why it ends, and leaves an input half said, was cut in front of that.
+        if message.text("stop_reason").is_empty() && self.blocks.iter().any(Growing::is_half_said) {
+            return Err(MessageError::Unfinished("stop_reason"));
+        }
         let blocks: Vec<String> = self.blocks.into_iter().map(Growing::finish).collect();
         message.set("content", &format!("[{}]", blocks.join(",")));
         let usage = self.usage.finish();
@@ -167,6 +171,11 @@ impl Assembly {
 }
 
 impl Growing {
+    fn is_half_said(&self) -> bool {
+        let said = args(Some(&format!("\"{}\"", self.input)));
+        !self.input.is_empty() && matches!(said.view(), View::String(_))
+    }
+
     fn finish(mut self) -> String {
         if !self.input.is_empty() {
             // Half an input, of a message that was cut off, stays the string that it is.

@@ -202,6 +202,10 @@ impl Assembly {
         if !self.ended {
             return Err(MessageError::Unfinished("[DONE]"));
         }
+        // A stream that does not tell why it ends, and leaves arguments half said, was cut in front of that.
+        if self.finish_reason.is_none() && self.calls.iter_mut().any(Growing::is_half_said) {
+            return Err(MessageError::Unfinished("finish_reason"));
+        }
         if !self.message.has("role") {
             self.message.set("role", "\"assistant\"");
         }
@@ -226,6 +230,15 @@ impl Assembly {
 }
 
 impl Growing {
+    fn is_half_said(&mut self) -> bool {
+        let arguments = self.function.as_mut().map(|(_, function)| function.text("arguments"));
+        let said = arguments.and_then(|arguments| Raw::parse(&format!("\"{arguments}\"")).ok());
+        said.is_some_and(|said| match said.view() {
+            View::String(text) => !text.trim().is_empty() && Raw::parse(&text).is_err(),
+            _ => false,
+        })
+    }
+
     fn finish(mut self) -> String {
         if let Some((key, function)) = self.function {
             self.fields.set(&key, function.finish().get());

@@ -649,3 +649,30 @@ fn a_result_says_itself_whether_it_failed() {
     assert_eq!(result_body("{ \"a\": 1 }\n").map(|body| body.get().to_owned()), Ok("{\"a\":1}".to_owned()));
     assert_eq!(result_body("true").map(|body| body.get().to_owned()), Ok("\"true\"".to_owned()));
 }
+
+#[test]
+fn a_stream_that_ends_in_a_half_said_call_without_a_reason_is_unfinished() {
+    let chat = |arguments: &str| {
+        let call = format!(
+            r#"{{"index":0,"id":"a","type":"function","function":{{"name":"f","arguments":{arguments}}}}}"#
+        );
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\ndata: [DONE]\n\n"
+        )
+    };
+    take(&chat(r#""{\"x\":1}""#), None, None).expect("whole arguments");
+    let half = take(&chat(r#""{\"x\":""#), None, None).expect_err("half of them");
+    assert!(matches!(half, MessageError::Unfinished("finish_reason")), "{half}");
+    let anthropic = |input: &str| {
+        let events = [
+            r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","content":[]}}"#.to_owned(),
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f","input":{}}}"#.to_owned(),
+            format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"input_json_delta","partial_json":{input}}}}}"#),
+            r#"{"type":"message_stop"}"#.to_owned(),
+        ];
+        events.map(|event| format!("data: {event}\n\n")).concat()
+    };
+    take(&anthropic(r#""{\"x\":1}""#), None, None).expect("a whole input");
+    let half = take(&anthropic(r#""{\"x\":""#), None, None).expect_err("half of it");
+    assert!(matches!(half, MessageError::Unfinished("stop_reason")), "{half}");
+}

@@ -341,12 +341,19 @@ fn check_repairs(
     passed: &Passed,
     report: &mut Report,
 ) -> Vec<Range> {
-    let mut acknowledged = Vec::new();
+    let acknowledged: Vec<Range> = passed
+        .repaired
+        .iter()
+        .filter_map(|(_, offset, repaired)| load::acknowledged(file, repaired, *offset).ok().flatten())
+        .collect();
+    // Where the damage grew, a later acknowledgement of the whole of it stands for the earlier one.
+    let stands = |repaired: &Repaired| {
+        let end = repaired.offset.saturating_add(repaired.bytes);
+        acknowledged.iter().any(|range| range.offset <= repaired.offset && end <= range.end())
+    };
     for (line, offset, repaired) in &passed.repaired {
         let Some(saved_as) = &repaired.saved_as else {
-            if let Ok(Some(range)) = load::acknowledged(file, repaired, *offset) {
-                acknowledged.push(range);
-            } else {
+            if !stands(repaired) {
                 let message = format!(
                     "the {} bytes from byte {}, which this record acknowledges, are not those any more",
                     repaired.bytes, repaired.offset

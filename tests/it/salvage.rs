@@ -440,6 +440,27 @@ fn a_message_found_again_in_the_session_file_does_not_make_its_calls_new() {
     }
 }
 
+/// Damage that grew is acknowledged anew, as a whole.
+#[test]
+fn damage_that_grew_is_acknowledged_anew() {
+    let session = Session::new();
+    let mut lines = session.lines();
+    lines[5][40] ^= 1;
+    session.put(&lines);
+    session.salvage(&[]).exits(14);
+    let mut lines = session.lines();
+    for line in &mut lines[5..7] {
+        let size = line.len();
+        line[..size - 1].fill(0);
+    }
+    session.put(&lines);
+    session.sandbox.run(["verify", "s"]).exits(3);
+    session.salvage(&[]).exits(14);
+    session.sandbox.run(["verify", "s"]).ok();
+    session.sandbox.run(["verify", "s", "--strict"]).exits(3);
+    follow_to_the_end(&session.sandbox);
+}
+
 /// Whoever was taken over in a record that is lost does not come back.
 #[test]
 fn a_takeover_that_is_lost_fences_all_the_same() {

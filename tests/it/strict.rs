@@ -238,9 +238,12 @@ fn anthropic(messages: &[Value], meant: Use) -> Judged {
             calls.none_open("plain text")?;
             return says(content);
         }
-        for block in objects(content)? {
+        let blocks = objects(content)?;
+        for block in &blocks {
             anthropic_block(role, block, &mut calls)?;
         }
+        let thinks = blocks.last().is_some_and(|block| word(block, "type").ends_with("thinking"));
+        demand(!thinks, || "a message that ends in thinking".to_owned())?;
         if role == "user" { calls.none_open("the end of the message behind them") } else { Ok(()) }
     })?;
     calls.none_open("the end")?;
@@ -275,6 +278,13 @@ fn anthropic_block(role: &str, block: &Map<String, Value>, calls: &mut Calls) ->
             calls.answer(word(block, "tool_use_id"))?;
             let error = block.get("is_error").is_none_or(Value::is_boolean);
             demand(error, || "an is_error that is neither true nor false".to_owned())?;
+            let silent = match block.get("content") {
+                None => true,
+                Some(Value::String(text)) => text.is_empty(),
+                Some(content) => content.as_array().is_some_and(Vec::is_empty),
+            };
+            let failed = block.get("is_error") == Some(&Value::Bool(true));
+            demand(!(silent && failed), || "an error that says nothing".to_owned())?;
             match block.get("content") {
                 None | Some(Value::String(_)) => Ok(()),
                 Some(Value::Array(parts)) => parts.iter().try_for_each(|part| match part["type"].as_str() {
@@ -535,7 +545,7 @@ mod tests {
                 {"type": "tool_use", "id": "a", "name": "read", "input": {}},
                 {"type": "tool_use", "id": "b", "name": "read", "input": {}}]},
             {"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": [], "is_error": true},
+                {"type": "tool_result", "tool_use_id": "a", "content": "no", "is_error": true},
                 {"type": "tool_result", "tool_use_id": "b", "content": [{"type": "text", "text": "x"}]},
                 {"type": "text", "text": "and hurry"}]},
         ]);
@@ -554,6 +564,12 @@ mod tests {
                 ("/0", Value::Null, "two messages of role assistant in a row"),
                 ("/+1", json!({"role": "user", "content": "more"}), "in a row"),
                 ("/1/content/1/input", json!("half"), "no object"),
+                (
+                    "/1/content/+3",
+                    json!({"type": "thinking", "thinking": "", "signature": "s"}),
+                    "ends in thinking",
+                ),
+                ("/2/content/0/content", json!([]), "says nothing"),
                 ("/1/content/1/id", json!("a|b"), "other characters"),
                 ("/1/content/2/id", json!("a"), "a second call"),
                 ("/1/content/0/signature", json!(""), "without a signature"),
