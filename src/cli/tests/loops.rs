@@ -206,8 +206,11 @@ mod workloads {
 
     fn reach() -> Reach {
         match std::env::var_os("TURNKEEP_SLOW") {
-            Some(_) => Reach { stride: 1, inner_stride: 25, until: &[] },
-            None => Reach { stride: 17, inner_stride: 199, until: &[] },
+            // An optimized build goes through ten times as much in the same time.
+            Some(_) => {
+                Reach { stride: 1, inner_stride: if cfg!(debug_assertions) { 100 } else { 4 }, until: &[] }
+            }
+            None => Reach { stride: 43, inner_stride: 499, until: &[] },
         }
     }
 
@@ -227,7 +230,7 @@ mod workloads {
         );
         let some: Vec<&String> = found.problems.iter().take(5).collect();
         assert!(some.is_empty(), "{} problems: {some:#?}", found.problems.len());
-        assert!(found.points > 40 && found.inner_points > 10 && found.disks > 40);
+        assert!(found.points > 20 && found.inner_points > 3 && found.disks > 10);
     }
 
     #[test]
