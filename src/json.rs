@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bodies nest at most this many levels.
@@ -389,6 +390,33 @@ fn decode_string(text: &str) -> Option<String> {
         }
     }
     serde_json::from_str::<Decoded>(text).ok().map(|decoded| decoded.0)
+}
+
+/// Where a JSON text holds escapes of half a surrogate pair.
+pub fn lone_surrogates(text: &str) -> impl Iterator<Item = Range<usize>> {
+    const ESCAPE: usize = 6;
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let at = from + memchr::memchr(b'\\', bytes.get(from..).unwrap_or_default())?;
+            match (code_unit(bytes, at), code_unit(bytes, at + ESCAPE)) {
+                (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => from = at + 2 * ESCAPE,
+                (Some(0xD800..=0xDFFF), _) => {
+                    from = at + ESCAPE;
+                    return Some(at..from);
+                }
+                (Some(_), _) => from = at + ESCAPE,
+                (None, _) => from = at + 2,
+            }
+        }
+    })
+}
+
+/// The code unit of the `\uXXXX` at `at`, if there is one.
+fn code_unit(bytes: &[u8], at: usize) -> Option<u16> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 /// Reads a string by its bytes: serde_json hands a lone surrogate out only that way.

@@ -3,7 +3,7 @@
 //! How a message is spelled is the dialect's. Nothing is said without content, and no id of a call is used twice.
 
 use super::{Model, Node};
-use crate::json::{Raw, View, sha256_hex};
+use crate::json::{Raw, View, lone_surrogates, sha256_hex};
 use crate::message::{self, Format};
 use std::collections::HashSet;
 
@@ -43,28 +43,15 @@ pub(super) fn render<D: Dialect>(nodes: &[Node]) -> Vec<Raw> {
 
 /// Half a surrogate pair, which a journal keeps and no provider takes, becomes U+FFFD.
 pub(super) fn whole_characters(message: &Raw) -> Raw {
-    const ESCAPE: usize = 6;
     let text = message.get();
-    let unit = |rest: &str| {
-        let hex = rest.strip_prefix("\\u").and_then(|rest| rest.get(..4));
-        hex.and_then(|hex| u16::from_str_radix(hex, 16).ok())
-    };
     let mut whole = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        whole.push_str(before);
-        let next = escape.get(ESCAPE..).and_then(unit);
-        let (length, spelled) = match (unit(escape), next) {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (2 * ESCAPE, escape.get(..2 * ESCAPE)),
-            (Some(0xd800..=0xdfff), _) => (ESCAPE, Some("\\ufffd")),
-            (Some(_), _) => (ESCAPE, escape.get(..ESCAPE)),
-            (None, _) => (2, escape.get(..2)),
-        };
-        whole.push_str(spelled.unwrap_or(escape));
-        rest = escape.get(length..).unwrap_or_default();
+    let mut kept = 0;
+    for lone in lone_surrogates(text) {
+        whole.push_str(text.get(kept..lone.start).unwrap_or_default());
+        whole.push_str("\\ufffd");
+        kept = lone.end;
     }
-    whole.push_str(rest);
+    whole.push_str(text.get(kept..).unwrap_or_default());
     Raw::parse(&whole).unwrap_or_else(|_| message.clone())
 }
 

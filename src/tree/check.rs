@@ -9,7 +9,7 @@ use super::finding::{
 };
 use super::shape::{Shape, set};
 use super::{EntryLine, HeaderFault, Leaf, Other, OtherLine, Parent, Path, Tail, Top, Tree, Writable};
-use crate::json::{DEPTH_MAX, View, depth};
+use crate::json::{DEPTH_MAX, View, depth, lone_surrogates};
 use memchr::memmem;
 use std::collections::HashSet;
 
@@ -345,7 +345,7 @@ fn entries(tree: &Tree, shape: &Shape, found: &mut Vec<Finding>) {
             let message = "bytes that are not UTF-8 read as U+FFFD, as in Pi".to_owned();
             found.push(at_entry(entry, "tree-invalid-utf8", Severity::Note, message));
         }
-        if has_lone_surrogate(text) {
+        if lone_surrogates(text).next().is_some() {
             let message = format!(
                 "an unpaired surrogate in the text of line {}; it is readable here, but a model provider may refuse it",
                 entry.line
@@ -601,31 +601,6 @@ fn too_deep(text: &str) -> Option<usize> {
     // Most lines have few brackets: counting them is much cheaper than following them.
     memchr::memchr2_iter(b'{', b'[', text.as_bytes()).nth(DEPTH_MAX)?;
     Some(depth(text)).filter(|depth| *depth > DEPTH_MAX)
-}
-
-/// Whether a JSON text holds the escape of half a surrogate pair.
-fn has_lone_surrogate(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let mut from = 0;
-    while let Some(at) = memchr::memchr(b'\\', bytes.get(from..).unwrap_or_default()) {
-        let at = from + at;
-        from = match escape(bytes, at) {
-            Some(0xD800..=0xDBFF) => match escape(bytes, at + 6) {
-                Some(0xDC00..=0xDFFF) => at + 12,
-                _ => return true,
-            },
-            Some(0xDC00..=0xDFFF) => return true,
-            Some(_) => at + 6,
-            None => at + 2,
-        };
-    }
-    false
-}
-
-/// The code unit of the `\uXXXX` at `at`, if there is one.
-fn escape(bytes: &[u8], at: usize) -> Option<u16> {
-    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
-    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 fn reach(entries: usize) -> String {
