@@ -8,9 +8,7 @@ use super::context::Context;
 use super::error::{Exit, Failure, chain};
 use super::output::escaped;
 use crate::paths::{PathError, Root};
-use crate::record::Owner;
 use crate::storage::{self, ItemKind};
-use crate::turn::decide::{Now, Sighting};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -31,8 +29,7 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
     let targets = targets(context, args, &demanded)?;
     let expected = expected_head(args, &targets)?;
     let at = context.at();
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = Now { at, policy: &context.policy, look: &look };
+    let now = context.now(at);
     let user = rustix::process::geteuid().as_raw();
 
     let mut reports = Vec::with_capacity(targets.len());
@@ -389,7 +386,7 @@ impl<'a> FindingDocument<'a> {
             bytes: finding.bytes,
             message: &finding.message,
             turns: finding.turns.iter().map(crate::record::TurnId::as_str).collect(),
-            hint: finding.what_to_do(),
+            hint: finding.hint,
         }
     }
 }
@@ -400,7 +397,7 @@ fn print(context: &Context, report: &Report) -> Result<(), Failure> {
     }
     for finding in &report.findings {
         context.out.line(&told(finding))?;
-        context.out.line(&format!("  hint: {}", finding.what_to_do()))?;
+        context.out.line(&format!("  hint: {}", finding.hint))?;
     }
     context.out.line(&verdict_line(report))
 }

@@ -114,6 +114,8 @@ pub struct Finding {
     pub message: String,
     /// Turns that may have lost something.
     pub turns: Vec<TurnId>,
+    /// What to do about it.
+    pub hint: &'static str,
 }
 
 impl Finding {
@@ -128,15 +130,8 @@ impl Finding {
             bytes: None,
             message: message.to_string(),
             turns: Vec::new(),
+            hint: code.what_to_do(),
         }
-    }
-
-    /// What to do about it.
-    pub fn what_to_do(&self) -> &'static str {
-        let first_record = self.code != Code::AcknowledgedDamage
-            && self.line == Some(1)
-            && self.code.what_to_do().contains("--salvage");
-        if first_record { Code::NoGenesis.what_to_do() } else { self.code.what_to_do() }
     }
 
     /// About a part of a file.
@@ -424,9 +419,14 @@ fn damage(passed: &Passed, repairs: &[Range], acknowledged: Acknowledged, report
         let mut finding =
             Finding::new(code, &report.path, &damage.flaw).at(damage.line, damage.offset, damage.bytes);
         finding.turns.clone_from(&damage.turns);
+        // Nothing goes on behind a first record that is damaged; one of an unknown kind is another version's.
+        if damage.line == 1 && code != Code::UnknownKind {
+            finding.hint = Code::NoGenesis.what_to_do();
+        }
         if repairs.iter().any(|range| range.covers(damage)) {
             finding.message = format!("acknowledged {} {}: {}", code.code(), code.name(), finding.message);
             finding.code = Code::AcknowledgedDamage;
+            finding.hint = finding.code.what_to_do();
             finding.severity = match acknowledged {
                 Acknowledged::Warning => Severity::Warning,
                 Acknowledged::Damage => Severity::Damage,
