@@ -556,9 +556,8 @@ impl Planner<'_> {
 
 /// The `not_run` of calls whose message was cut off and that have no answer yet.
 pub fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
-    use crate::turn::Source;
     turn.open_calls()
-        .filter(|call| matches!(call.source, Source::CutOff | Source::Failed))
+        .filter(|call| call.is_cut_off())
         .map(|call| explain::not_run(turn, call, NotRunWhy::CutOff))
         .collect()
 }
@@ -582,12 +581,11 @@ fn unfinished_since(turn: &Turn) -> Option<u64> {
 }
 
 fn why_not_run(turn: &Turn, call: &Call) -> NotRunWhy {
-    use crate::turn::Source;
-    if matches!(call.source, Source::CutOff | Source::Failed) {
+    if call.is_cut_off() {
         NotRunWhy::CutOff
     } else if turn.cancelled.is_some() {
         NotRunWhy::Cancelled
-    } else if call.approved.as_ref().is_some_and(|word| word.decision == ApprovalDecision::Denied) {
+    } else if call.word() == Some(ApprovalDecision::Denied) {
         NotRunWhy::Denied
     } else {
         NotRunWhy::Refused

@@ -109,7 +109,7 @@ fn decide(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Replay
         return (Decision::Redeliver, "its answer is stored".into());
     }
     // 2
-    if matches!(call.source, Source::CutOff | Source::Failed) {
+    if call.is_cut_off() {
         return (Decision::NotRun, "its message was cut off".into());
     }
     // 3

@@ -599,6 +599,16 @@ impl Call {
         self.claim.as_ref().filter(|claim| !claim.ended && self.answer.is_none())
     }
 
+    /// Whether its message was cut off, or ended in error or abort: it never runs.
+    pub fn is_cut_off(&self) -> bool {
+        matches!(self.source, Source::CutOff | Source::Failed)
+    }
+
+    /// What a person said about it, until a claim uses that up; a word for a time may have run out.
+    pub fn word(&self) -> Option<ApprovalDecision> {
+        self.approved.as_ref().map(|word| word.decision)
+    }
+
     /// Whether it was asked for by a model.
     pub fn from_model(&self) -> bool {
         !matches!(self.source, Source::Declared | Source::Lost)

@@ -111,18 +111,16 @@ impl Turn {
             claim.attempt == attempt && claim.runner.is_none() && !claim.repeated && !claim.ended
         });
         // A call of a message that was cut off is never claimed, also where a record was lost.
-        let never = !call.may_have_run() || matches!(call.source, Source::CutOff | Source::Failed);
+        let never = !call.may_have_run() || call.is_cut_off();
         ensure(never || (own && call.dispatch.is_none()), || format!("call {} may have run", call.r#ref))
     }
 
     /// The reason must be one that the records before show.
     pub(super) fn check_reason(&self, index: usize, why: NotRunWhy) -> Checked {
         let Some(call) = self.calls.get(index) else { return Ok(()) };
-        let cut_off = matches!(call.source, Source::CutOff | Source::Failed);
-        let denied = call.approved.as_ref().is_some_and(|word| word.decision == ApprovalDecision::Denied);
         let shown = match why {
-            NotRunWhy::CutOff => cut_off,
-            NotRunWhy::Denied => denied || self.lost_records,
+            NotRunWhy::CutOff => call.is_cut_off(),
+            NotRunWhy::Denied => call.word() == Some(ApprovalDecision::Denied) || self.lost_records,
             NotRunWhy::Cancelled | NotRunWhy::Refused => true,
         };
         ensure(shown, || format!("call {} was not {why}", call.r#ref))
@@ -186,8 +184,8 @@ fn check_claimable(call: &Call, attempt: u64) -> Checked {
     ensure(matches!(call.source, Source::Model | Source::Declared | Source::Lost), || {
         format!("the message of call {} was cut off", call.r#ref)
     })?;
-    let granted = || call.approved.as_ref().is_some_and(|word| word.decision == ApprovalDecision::Granted);
-    ensure(call.approval.is_none() || granted(), || format!("call {} has no approval", call.r#ref))
+    let granted = call.word() == Some(ApprovalDecision::Granted);
+    ensure(call.approval.is_none() || granted, || format!("call {} has no approval", call.r#ref))
 }
 
 /// A claim uses up what let it happen; an approval for a time is valid for that time.

@@ -26,15 +26,10 @@ impl Turn {
         if self.parked.is_some() && self.check_phase(kind).is_err() {
             self.parked = None;
         }
-        if let Some(attempt) = self.attempts.last_mut()
-            && attempt.unfinished()
-            && !evidence
-        {
-            let steps_follow =
-                !matches!(kind, Kind::Entry(_) | Kind::Interrupted(_) | Kind::NotRun(_) | Kind::Recovered(_));
-            if steps_follow && kind.attempt() == Some(attempt.number) {
-                attempt.recovered = Some((mark.clone(), Vec::new()));
-            }
+        let publishes = matches!(kind, Kind::Delivery(delivery) if delivery.state == DeliveryState::Begun);
+        let unready = publishes || self.check_phase(kind).is_err();
+        if let Some(attempt) = self.attempts.last_mut().filter(|attempt| unready && attempt.unfinished()) {
+            attempt.recovered = Some((mark.clone(), Vec::new()));
         }
         for call in calls_named(kind) {
             self.ask_unseen(call, mark, genesis);
@@ -93,8 +88,7 @@ impl Turn {
         match kind {
             Kind::Claimed(_) | Kind::Dispatched(_) => {
                 let granted = ApprovalDecision::Granted;
-                let word = call.approved.as_ref().map(|word| word.decision);
-                if call.approval.is_some() && word != Some(granted) {
+                if call.approval.is_some() && call.word() != Some(granted) {
                     let (mark, by) = (mark.clone(), "(lost)".to_owned());
                     call.approved =
                         Some(Approved { mark, decision: granted, by, expires: None, reason: None });
