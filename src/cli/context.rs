@@ -12,7 +12,7 @@ use crate::paths::{self, Root};
 use crate::policy::Policy;
 use crate::record::{At, Owner};
 use crate::storage::{self, ItemKind, Storage};
-use crate::turn::decide::Sighting;
+use crate::turn::decide::{Now, Sighting};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Context {
     wait: Duration,
     /// How long a line of a journal may be.
     pub line_bytes_max: u64,
-    here: Result<Here, OwnerError>,
+    sight: Box<dyn Fn(&Owner) -> Sighting + Send + Sync>,
     signals: Signals,
     outside: Outside,
 }
@@ -86,7 +86,7 @@ impl Context {
             clock: StoppableClock { started: Instant::now(), signals: signals.clone() },
             wait: Duration::from_secs_f64(global.wait),
             line_bytes_max: global.max_record,
-            here: Here::read(),
+            sight: Box::new(sight(Here::read())),
             signals,
             outside: outside.clone(),
         })
@@ -176,17 +176,12 @@ impl Context {
 
     /// How it stands with a process.
     pub fn look(&self, owner: &Owner) -> Sighting {
-        match &self.here {
-            Ok(here) => match here.liveness(owner) {
-                Liveness::Alive => Sighting::Alive,
-                Liveness::Gone => Sighting::Gone,
-                Liveness::Elsewhere => Sighting::Elsewhere,
-            },
-            // A /proc of another pid namespace: whoever it shows, we cannot look for anybody.
-            Err(OwnerError::ForeignProc { .. }) => Sighting::Elsewhere,
-            // The look itself failed. Nobody is called gone for that, and no lease counted.
-            Err(_) => Sighting::Alive,
-        }
+        (self.sight)(owner)
+    }
+
+    /// What is true at that time and stands in no record.
+    pub fn now(&self, at: At) -> Now<'_> {
+        Now { at, policy: &self.policy, look: self.sight.as_ref() }
     }
 
     /// Who will hold a turn: CMD (this process becomes it), the process that is named, or the parent.
@@ -247,6 +242,21 @@ fn unreadable(kind: &'static str, what: &str, path: &Path, error: &std::io::Erro
     );
     let message = format!("could not read {what}{}: {error}", path.display());
     if of_the_user { Failure::usage(kind, message) } else { Failure::new(Exit::Unexpected, "io", message) }
+}
+
+/// Looks for processes from here.
+fn sight(here: Result<Here, OwnerError>) -> impl Fn(&Owner) -> Sighting {
+    move |owner| match &here {
+        Ok(here) => match here.liveness(owner) {
+            Liveness::Alive => Sighting::Alive,
+            Liveness::Gone => Sighting::Gone,
+            Liveness::Elsewhere => Sighting::Elsewhere,
+        },
+        // A /proc of another pid namespace: whoever it shows, we cannot look for anybody.
+        Err(OwnerError::ForeignProc { .. }) => Sighting::Elsewhere,
+        // The look itself failed. Nobody is called gone for that, and no lease counted.
+        Err(_) => Sighting::Alive,
+    }
 }
 
 /// What to do where the parent is no good owner.

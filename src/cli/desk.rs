@@ -8,12 +8,12 @@ use super::error::{Exit, Failure};
 use crate::branch::{self, Extent};
 use crate::draft::History;
 use crate::journal::Journal;
-use crate::record::{At, Kind, Owner, TreeMode, TurnId};
+use crate::record::{At, Kind, TreeMode, TurnId};
 use crate::recovery;
 use crate::status::{self, Receipt, Status};
 use crate::tree::Tree;
 use crate::treefile;
-use crate::turn::decide::{Now, Sighting};
+use crate::turn::decide::Now;
 use crate::turn::next::{Asker, BranchState};
 use crate::turn::{Mark, Session, Turn};
 use std::path::{Path, PathBuf};
@@ -166,8 +166,7 @@ pub fn status_of(
     at: &At,
     asker: Asker,
 ) -> Status {
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = Now { at: at.clone(), policy: &context.policy, look: &look };
+    let now = context.now(at.clone());
     let (branch, note) = match turn {
         Some(turn) => branch_state(context, session, turn, history, &now),
         None => (BranchState::UpToDate, None),

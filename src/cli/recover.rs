@@ -19,7 +19,7 @@ use crate::recovery::{self, CloseCalls, Plan, Request, Surroundings, Verdict};
 use crate::status::{self, Status};
 use crate::tree::Tree;
 use crate::treefile;
-use crate::turn::decide::{self, Now, Sighting};
+use crate::turn::decide::{self};
 use crate::turn::next::{Asker, BranchState};
 use crate::turn::{Call, Retain, Session, Turn};
 use std::ffi::OsString;
@@ -165,7 +165,6 @@ impl Run<'_, '_> {
             return self.acknowledge(prepared);
         }
         let context = self.context;
-        let look = |owner: &Owner| -> Sighting { context.look(owner) };
         let request = Request {
             owner: self.owner.clone(),
             lease_ms: self.recovery.owner.lease.map(milliseconds),
@@ -178,7 +177,7 @@ impl Run<'_, '_> {
         let session = self.recovery.session.clone();
         let output = |call: &Call| super::spool::output_so_far(context, &session, &id, call);
         let around = Surroundings {
-            now: Now { at: self.desk.at.clone(), policy: &context.policy, look: &look },
+            now: context.now(self.desk.at.clone()),
             tree: tree.as_ref(),
             output_so_far: &output,
         };
@@ -235,8 +234,7 @@ impl Run<'_, '_> {
     /// The turn to recover; `None` where nothing is unclosed.
     fn turn(&mut self) -> Result<Option<TurnId>, Failure> {
         let context = self.context;
-        let look = |owner: &Owner| -> Sighting { context.look(owner) };
-        let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+        let now = context.now(self.desk.at.clone());
         let Some(session) = self.desk.journal.session() else { return Ok(None) };
         match &self.recovery.turn {
             None => {
@@ -277,8 +275,7 @@ impl Run<'_, '_> {
 
     fn awaits_result(&self) -> bool {
         let context = self.context;
-        let look = |owner: &Owner| -> Sighting { context.look(owner) };
-        let now = Now { at: context.at(), policy: &context.policy, look: &look };
+        let now = context.now(context.at());
         let Some(session) = self.desk.journal.session() else { return false };
         let named = self.recovery.turn.as_ref().and_then(|id| session.turn(id));
         let turn = named.or_else(|| select::turn(session, &now));
@@ -441,8 +438,7 @@ impl Run<'_, '_> {
         self.context.out.note(&format!("waiting: next is {} ({})", document.next.r#do, document.next.why));
         if let Some(turn) = plan.draft.session.turn(id) {
             let context = self.context;
-            let look = |owner: &Owner| -> Sighting { context.look(owner) };
-            let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+            let now = context.now(self.desk.at.clone());
             for line in super::advice::elsewhere(turn, &now) {
                 context.out.note(&line);
             }
@@ -474,8 +470,7 @@ impl Run<'_, '_> {
             Mode::Show => {
                 // The branch of the plan counts as written.
                 let context = self.context;
-                let look = |owner: &Owner| -> Sighting { context.look(owner) };
-                let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+                let now = context.now(self.desk.at.clone());
                 status::of(session, turn, history, &now, BranchState::UpToDate, asker)
             }
         };

@@ -20,10 +20,10 @@ use crate::context as conversation;
 use crate::draft::History;
 use crate::journal::{Damage, Loaded, Reach};
 use crate::json::Raw;
-use crate::record::{At, Owner, TurnId};
+use crate::record::{At, TurnId};
 use crate::scan::Tail;
 use crate::status::{self, NextAct, Status};
-use crate::turn::decide::{Now, Sighting};
+use crate::turn::decide::Now;
 use crate::turn::next::{Asker, BranchState};
 use crate::turn::{Retain, Session, Turn};
 use crate::{tree, treefile};
@@ -225,8 +225,7 @@ impl Seen {
                     desk::status_of(context, session, turn, &self.history, &self.at, asker(session, turn))
                 }
                 AsOf::Record(_) => {
-                    let look = |owner: &Owner| context.look(owner);
-                    let now = Now { at: self.at.clone(), policy: &context.policy, look: &look };
+                    let now = context.now(self.at.clone());
                     let asker = asker(session, turn);
                     status::of(session, turn, &self.history, &now, BranchState::UpToDate, asker)
                 }
@@ -294,8 +293,7 @@ fn one(context: &Context, args: &InspectArgs, place: &Place, view: View) -> Resu
 
 fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View) -> Result<Exit, Failure> {
     let named = named_turn(args, place)?;
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = Now { at: context.at(), policy: &context.policy, look: &look };
+    let now = context.now(context.at());
     // Unclosed turns are at hand whatever the length of the journal; for the others all of it is read.
     let brief = view == View::Next || (view == View::State && context.out.json && named.is_none());
     let mut seen = match args.at {
@@ -353,8 +351,7 @@ fn print_state(context: &Context, seen: &Seen, turn: Option<&Turn>) -> Result<()
     if context.out.json {
         return context.out.document(&status);
     }
-    let look = |owner: &Owner| context.look(owner);
-    let now = Now { at: seen.at.clone(), policy: &context.policy, look: &look };
+    let now = context.now(seen.at.clone());
     let text = show::session(seen, turn, &status, &now, show::Style::of(&context.out));
     context.out.bytes(text.as_bytes())
 }

@@ -6,7 +6,7 @@ use super::super::output::brief;
 use super::find::{self, Place, worse};
 use super::show::{Style, plain_table, short_time, size_text};
 use crate::journal::{Damage, Loaded, Reach};
-use crate::record::{At, Owner, TurnId};
+use crate::record::{At, TurnId};
 use crate::status::{self, HeadNow};
 use crate::turn::decide::Now;
 use crate::turn::{Session, Turn};
@@ -87,8 +87,7 @@ fn row(context: &Context, place: &Place) -> Row {
     match find::load(context, place, Reach::Base) {
         Ok(mut loaded) => {
             find::doubt(&mut loaded);
-            let look = |owner: &Owner| context.look(owner);
-            let now = Now { at: context.at(), policy: &context.policy, look: &look };
+            let now = context.now(context.at());
             of_loaded(place, bytes, &loaded, &now)
         }
         Err(failure) => {

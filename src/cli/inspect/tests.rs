@@ -6,9 +6,10 @@ use crate::draft::Draft;
 use crate::message::Format;
 use crate::policy::Policy;
 use crate::record::{
-    Admitted, Attempt, CallRef, Cause, Claimed, FORMAT, Kind, Message, Opened, Parked, Settled,
+    Admitted, Attempt, CallRef, Cause, Claimed, FORMAT, Kind, Message, Opened, Owner, Parked, Settled,
 };
 use crate::recovery::intents;
+use crate::turn::decide::Sighting;
 
 fn raw(text: &str) -> Raw {
     Raw::parse(text).expect("JSON")

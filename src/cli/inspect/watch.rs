@@ -4,9 +4,7 @@ use super::super::context::Context;
 use super::super::error::{Exit, Failure};
 use super::{Chosen, Place, Seen, print_state};
 use crate::journal::{JournalError, Reach};
-use crate::record::Owner;
 use crate::turn::Retain;
-use crate::turn::decide::Now;
 use std::time::{Duration, Instant};
 
 /// How often the size of the file is asked for.
@@ -36,8 +34,7 @@ pub(super) fn run(context: &Context, place: &Place, seconds: f64) -> Result<Exit
 fn answer(context: &Context, place: &Place, exit: Exit) -> Result<Exit, Failure> {
     if context.out.json {
         let mut seen = Seen::read(context, place, Reach::Base)?;
-        let look = |owner: &Owner| context.look(owner);
-        let now = Now { at: seen.at.clone(), policy: &context.policy, look: &look };
+        let now = context.now(seen.at.clone());
         if !matches!(seen.chosen(&now, None)?, Chosen::Turn(_)) {
             seen = Seen::read(context, place, Reach::All(Retain::All))?;
         }

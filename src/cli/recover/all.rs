@@ -8,11 +8,11 @@ use super::super::context::Context;
 use super::super::desk;
 use super::super::error::{Exit, Failure};
 use crate::journal::Reach;
-use crate::record::{Owner, TurnId};
+use crate::record::TurnId;
 use crate::recovery::{self, CloseCalls, Plan, Request, Surroundings, Verdict};
 use crate::status;
 use crate::treefile;
-use crate::turn::decide::{Holder, Now, Sighting};
+use crate::turn::decide::Holder;
 use crate::turn::next::Asker;
 use crate::turn::{Retain, Session};
 use serde::Serialize;
@@ -177,8 +177,7 @@ fn plans(context: &Context, id: &str, args: &RecoverArgs) -> Result<Vec<Result<P
     }
     let Some(session) = &loaded.session else { return Ok(Vec::new()) };
     let at = context.at();
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = Now { at: at.clone(), policy: &context.policy, look: &look };
+    let now = context.now(at.clone());
     let mut planned = Vec::new();
     for turn in session.unclosed() {
         let held = turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Alive);
@@ -204,7 +203,6 @@ fn plan(
     turn: &TurnId,
     args: &RecoverArgs,
 ) -> Result<Planned, Failure> {
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
     let path = session.turn(turn).and_then(|turn| desk::tree_path(turn, None));
     let tree = path.map(|path| treefile::read(context.storage.as_ref(), &path)).transpose()?;
     let at = draft.at.clone();
@@ -219,11 +217,7 @@ fn plan(
     };
     let output =
         |call: &crate::turn::Call| super::super::spool::output_so_far(context, &session.id, turn, call);
-    let around = Surroundings {
-        now: Now { at: at.clone(), policy: &context.policy, look: &look },
-        tree: tree.as_ref(),
-        output_so_far: &output,
-    };
+    let around = Surroundings { now: context.now(at.clone()), tree: tree.as_ref(), output_so_far: &output };
     let plan: Plan = recovery::plan(draft, turn, &request, &around)?;
     let (after, history) = (&plan.draft.session, &plan.draft.history);
     let found = after.turn(turn);

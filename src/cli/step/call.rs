@@ -10,9 +10,9 @@ use crate::draft::History;
 use crate::json::Raw;
 use crate::message;
 use crate::record::{
-    CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Owner, Record, Straggler, TurnId,
+    CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Record, Straggler, TurnId,
 };
-use crate::turn::decide::{self, Now, Sighting};
+use crate::turn::decide::{self};
 use crate::turn::{Answer, AnswerKind, Call, Mark, Turn};
 
 /// `turnkeep step claim`
@@ -155,8 +155,7 @@ pub(super) fn begun_call(step: &Step<'_>, turn: &Turn, word: &str) -> Result<Cal
 /// any other that the table does not let run is refused too (6).
 pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call, history: &History) -> Result<(), Failure> {
     let context = step.desk.context;
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
+    let now = context.now(step.desk.at.clone());
     let named = format!("call {} ({})", call.r#ref, call.tool);
     if let Some(answer) = &call.answer {
         return Err(answered(step, call, answer, history)?);

@@ -16,10 +16,9 @@ use crate::journal::Journal;
 use crate::json::{ObjectWriter, Raw};
 use crate::message;
 use crate::owner;
-use crate::record::{Delivery, DeliveryState, Kind, Owner, Straggler, TurnId};
+use crate::record::{Delivery, DeliveryState, Kind, Straggler, TurnId};
 use crate::run::{self, Command, Echo, Finished, KEEP_BYTES_MAX, RunError};
 use crate::status;
-use crate::turn::decide::{Now, Sighting};
 use crate::turn::{Session, Turn, next};
 use std::time::Duration;
 
@@ -223,8 +222,7 @@ impl Wanted<'_> {
     /// A publisher that lives may still bring its receipt.
     fn check_publisher(&self, step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
         let context = step.desk.context;
-        let look = |owner: &Owner| -> Sighting { context.look(owner) };
-        let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
+        let now = context.now(step.desk.at.clone());
         if self.is_its_own(step, turn) || self.args.person.force || !next::publisher_lives(turn, &now) {
             return Ok(());
         }

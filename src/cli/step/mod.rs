@@ -17,9 +17,9 @@ use super::error::{Exit, Failure};
 use super::select::Ticket;
 use crate::draft::History;
 use crate::json::Raw;
-use crate::record::{Heartbeat, Kind, Note, Owner};
+use crate::record::{Heartbeat, Kind, Note};
 use crate::status::{Receipt, Status};
-use crate::turn::decide::{Holder, LEASE_MS_DEFAULT, Now, Sighting};
+use crate::turn::decide::{Holder, LEASE_MS_DEFAULT, Sighting};
 use crate::turn::next::Asker;
 use crate::turn::{Mark, Retain, Turn};
 use std::path::PathBuf;
@@ -193,8 +193,7 @@ impl<'a> Step<'a> {
     /// A subshell that admitted and ended owns nothing any more: refused before any effect.
     pub(super) fn fence_owner(&self, turn: &Turn) -> Result<(), Failure> {
         let context = self.desk.context;
-        let look = |owner: &Owner| -> Sighting { context.look(owner) };
-        let now = Now { at: self.desk.at.clone(), policy: &context.policy, look: &look };
+        let now = context.now(self.desk.at.clone());
         let Some(current) = turn.current() else { return Ok(()) };
         let here = current.owner.as_ref().is_some_and(|owner| context.look(owner) == Sighting::Gone);
         if now.holder(current) != Holder::Gone || !here {

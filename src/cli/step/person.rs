@@ -14,10 +14,10 @@ use crate::explain;
 use crate::json::Raw;
 use crate::message;
 use crate::record::{
-    Approval, ApprovalDecision, At, Cancelled, Decision, Kind, NotRunWhy, Owner, Reconciled,
-    ReconciledOutcome, Steered, TurnId,
+    Approval, ApprovalDecision, At, Cancelled, Decision, Kind, NotRunWhy, Reconciled, ReconciledOutcome,
+    Steered, TurnId,
 };
-use crate::turn::decide::{self, Now, Sighting};
+use crate::turn::decide::{self};
 use crate::turn::{Call, Mark, Retain, Session, Turn, next};
 
 /// `turnkeep step approve`
@@ -303,8 +303,7 @@ fn check_decidable(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArg
         return Ok(());
     }
     let context = step.desk.context;
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
+    let now = context.now(step.desk.at.clone());
     let ruling = decide::rule(turn, call, &now);
     if ruling.decision != Decision::Ask {
         return Err(Failure::conflict(
@@ -338,8 +337,7 @@ fn check_not_contradicted(step: &Step<'_>, call: &Call, decision: ApprovalDecisi
 /// A claimant that lives is at it.
 fn check_claimant(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArgs) -> Result<(), Failure> {
     let context = step.desk.context;
-    let look = |owner: &Owner| -> Sighting { context.look(owner) };
-    let now = Now { at: step.desk.at.clone(), policy: &context.policy, look: &look };
+    let now = context.now(step.desk.at.clone());
     let by_nobody = call.live_claim().is_some_and(|claim| {
         claim.runner.is_none() && turn.attempt(claim.attempt).is_some_and(|attempt| attempt.owner.is_none())
     });
