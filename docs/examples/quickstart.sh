@@ -35,6 +35,8 @@ until [ -e "$DEMO/charging" ]; do
 done
 kill -9 "$driver" "$(cat "$DEMO/charging")"
 { wait "$driver"; } 2>/dev/null || true
+# Both are gone once nobody is waited for any more.
+until [ "$("$TURNKEEP_BIN" inspect room-42 --next)" = recover ]; do sleep 0.02; done
 touch "$DEMO/go-on" # the tool itself lives on, and finishes: nobody records that
 
 say "3. What is known now? (inspect never writes)"
