@@ -16,7 +16,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/coverage
 export RUSTFLAGS="-Cinstrument-coverage"
 raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
-export LLVM_PROFILE_FILE="$raw/%p-%8m.profraw"
+export LLVM_PROFILE_FILE="$raw/%p-%m.profraw"
 
 which=(--lib)
 [ "${TURNKEEP_COVERAGE:-lib}" != all ] || which=(--lib --test it)

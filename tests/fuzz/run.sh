@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Fuzz targets, each for some seconds: bash tests/fuzz/run.sh [SECONDS] [TARGET...]
 #
-# First every kept input under plain `cargo test`, then libFuzzer: cargo-fuzz where it is installed, else the same
-# build by hand (stable Rust, no sanitizer). A target with a mistake in it must be caught. What is found is left in
-# the target folder and printed; put it into fixtures/corpus/TARGET/ together with its mend.
+# First every kept input under plain `cargo test`, then libFuzzer, built as `cargo fuzz build -s none` builds it
+# (stable Rust, no sanitizer), so that nothing needs to be installed. A target with a mistake in it must be caught.
+# What is found is left in the target folder and printed; put it into fixtures/corpus/TARGET/ together with its mend.
 # The last line is `N passed, N failed`.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
