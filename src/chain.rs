@@ -108,10 +108,9 @@ pub fn decode(line: &[u8]) -> Result<Record, Fault> {
     }
     check_numbers(&kind)?;
     // The envelope was taken apart strictly, so what is left to compare is how the payload is spelled.
-    let mut rest = Rest { expected: payload.as_bytes(), differs: false };
-    let spelled = kind.write(&mut rest);
-    if spelled.is_err() || rest.differs || !rest.expected.is_empty() {
-        let same = payload.len() - rest.expected.len();
+    let mut rest = Rest(payload.as_bytes());
+    if kind.write(&mut rest).is_err() || !rest.0.is_empty() {
+        let same = payload.len() - rest.0.len();
         return Err(Fault::Spelling((parts.payload_at + same).saturating_sub(1)));
     }
     if !json::is_compact(text) {
@@ -120,25 +119,14 @@ pub fn decode(line: &[u8]) -> Result<Record, Fault> {
     Ok(Record { seq: parts.seq, at: parts.at, kind, base: parts.base, prev: parts.prev, hash: parts.hash })
 }
 
-/// Compares what is written with what is expected, and keeps what is still to come.
-struct Rest<'a> {
-    expected: &'a [u8],
-    differs: bool,
-}
+/// What is still expected; what is written otherwise is an error, and leaves it at the byte that differs.
+struct Rest<'a>(&'a [u8]);
 
 impl std::io::Write for Rest<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self.expected.strip_prefix(bytes) {
-            Some(rest) if !self.differs => self.expected = rest,
-            _ if self.differs => {}
-            _ => {
-                let same =
-                    self.expected.iter().zip(bytes).take_while(|(ours, theirs)| ours == theirs).count();
-                self.expected = self.expected.get(same..).unwrap_or_default();
-                self.differs = true;
-            }
-        }
-        Ok(bytes.len())
+        let same = self.0.iter().zip(bytes).take_while(|(ours, theirs)| ours == theirs).count();
+        self.0 = self.0.get(same..).unwrap_or_default();
+        if same == bytes.len() { Ok(same) } else { Err(std::io::ErrorKind::InvalidData.into()) }
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -364,6 +352,78 @@ mod tests {
             let changed = rehashed(&text.replacen(from, to, 1));
             assert!(hash_holds(&changed));
             assert!(decode(&changed).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn the_first_byte_that_is_spelled_otherwise_is_named() {
+        let text = String::from_utf8(note(r#"{"k":1}"#)).expect("text");
+        for (from, to) in [
+            (r#""turn":"t1""#, r#""turn": "t1""#),
+            (r#""attempt":1"#, r#""attempt": 1"#),
+            (r#""turn":"t1""#, r#""turn":"\u00741""#),
+            (r#""turn":"t1""#, r#" "turn":"t1""#),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            let place = changed.bytes().zip(text.bytes()).take_while(|(new, old)| new == old).count();
+            assert_eq!(decode(&rehashed(&changed)), Err(Fault::Spelling(place)), "{to}");
+        }
+    }
+
+    #[test]
+    fn a_genesis_names_a_session() {
+        let named = |session: &str| {
+            let opened = Opened {
+                format: FORMAT.to_owned(),
+                session: session.to_owned(),
+                id: "01934c5e-0000-7000-8000-00000000002a".to_owned(),
+            };
+            decode(&encode(0, &at(), &opened.into(), 0, &Hash::none()).0)
+        };
+        assert!(named("a").is_ok());
+        assert!(named(&"a".repeat(4_096)).is_ok());
+        for wrong in ["", &"a".repeat(4_097), "a\nb", "\u{7f}"] {
+            assert!(matches!(named(wrong), Err(Fault::Envelope(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_limits_are_those_of_the_format() {
+        assert_eq!(LINE_BYTES_MAX, 67_108_864);
+        assert_eq!(format!(r#","hash":"{}"}}"#, Hash::none()).len(), HASH_SUFFIX_BYTES);
+        assert_eq!(format!(r#","prev":"{}""#, Hash::none()).len(), PREV_BYTES);
+    }
+
+    #[test]
+    fn no_number_is_beyond_63_bits() {
+        let journal = include_str!("../fixtures/every-kind/journal.jsonl");
+        let keys = [
+            "attempt",
+            "lease_ms",
+            "pid",
+            "started",
+            "pidns",
+            "leaf_at",
+            "bytes",
+            "entries",
+            "offset",
+            "exit",
+            "duration_ms",
+        ];
+        for key in keys {
+            let begin = format!(r#""{key}":"#);
+            let mut kinds = Vec::new();
+            for line in journal.lines().filter(|line| hash_holds(line.as_bytes())) {
+                let Some(at) = line.find(&begin).map(|at| at + begin.len()) else { continue };
+                let digits = line[at..].bytes().take_while(u8::is_ascii_digit).count();
+                let with = |number: &str| rehashed(&[&line[..at], number, &line[at + digits..]].concat());
+                let kind = decode(line.as_bytes()).expect("decodes").kind.word();
+                assert!(decode(&with("9223372036854775807")).is_ok(), "{key} of {kind}");
+                let fault = decode(&with("9223372036854775808"));
+                assert!(matches!(fault, Err(Fault::Envelope(_))), "{key} of {kind}: {fault:?}");
+                kinds.push(kind);
+            }
+            assert!(!kinds.is_empty(), "{key}");
         }
     }
 

@@ -938,10 +938,27 @@ mod tests {
         assert!("a".repeat(129).parse::<TurnId>().is_err());
         let at = "2026-11-29T15:26:34.123456Z".parse::<At>().expect("a time");
         assert_eq!(At::from_micros(at.micros()), at);
-        for wrong in
-            ["2026-11-29T15:26:34Z", "2026-11-29T15:26:34.123456+00:00", "2026-13-29T15:26:34.123456Z"]
-        {
+        assert_eq!((at.as_str(), format!("{at:?}").as_str()), (at.to_string().as_str(), at.as_str()));
+        for wrong in [
+            "2026-11-29T15:26:34Z",
+            "2026-11-29T15:26:34.123456+00:00",
+            "2026-13-29T15:26:34.123456Z",
+            "2026-11-29T15:26:34.123456Z0",
+            "2026-11-29T15:26:60.123456Z",
+            "2026-11-29 15:26:34.123456Z",
+        ] {
             assert!(wrong.parse::<At>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_hash_is_64_lower_case_hex_digits() {
+        let digits = "0123456789abcdef".repeat(4);
+        let hash = digits.parse::<Hash>().expect("a hash");
+        assert_eq!((hash.as_str(), format!("{hash:?}")), (digits.as_str(), digits.clone()));
+        for wrong in [&digits[1..], &format!("{digits}0"), &digits.to_uppercase(), &digits.replace('f', "g")]
+        {
+            assert!(wrong.parse::<Hash>().is_err(), "{wrong}");
         }
     }
 

@@ -263,6 +263,35 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_found_however_many_beginnings_stand_before_it() {
+        // A record whose hash does not hold, with more beginnings in its body than are tried one by one.
+        let body = format!("[{}0]", r#"{"seq":1},"#.repeat(40));
+        let kind =
+            Note { turn: "t".parse().expect("id"), attempt: 1, content: Raw::parse(&body).expect("JSON") };
+        let (mut first, hash) = chain::encode(1, &at(), &kind.into(), 0, &Hash::none());
+        first[30] ^= 1;
+        let (second, _) = note(2, &hash, "x");
+        for joint in [b"".as_slice(), b"\x0b", &[b' '; 57]] {
+            for end in [b"".as_slice(), b"{"] {
+                let glued = [first.as_slice(), joint, &second, end].concat();
+                assert!(matches!(tail(&glued, 0), Tail::Damaged { .. }), "{joint:?} {end:?}");
+            }
+            let torn = [first.as_slice(), joint, &second[..second.len() - 1]].concat();
+            assert!(matches!(tail(&torn, 0), Tail::Torn { .. }), "{joint:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_record_has_the_next_number_and_the_hash_of_the_last() {
+        let (first, hash) = note(1, &Hash::none(), "x");
+        let expected = Expected::behind(&chain::decode(&first).expect("decodes"));
+        for (seq, prev, fits) in [(2, &hash, true), (3, &hash, false), (2, &Hash::none(), false)] {
+            let next = chain::decode(&note(seq, prev, "y").0).expect("decodes");
+            assert_eq!(expected.fits(&next), fits, "{seq} {prev}");
+        }
+    }
+
+    #[test]
     fn text_that_looks_like_a_record_is_still_torn() {
         let (line, _) = note(1, &Hash::none(), r#"{"seq":1,"hash":"0"} and more"#);
         assert!(matches!(tail(&line[..line.len() - 1], 0), Tail::Torn { .. }));

@@ -88,6 +88,10 @@ impl Sandbox {
             .env("HOME", self.dir())
             .env("LC_ALL", "C.UTF-8")
             .env("TURNKEEP_ROOT", self.root());
+        // Where tests/coverage.sh counts what ran.
+        if let Some(profile) = std::env::var_os("LLVM_PROFILE_FILE") {
+            command.env("LLVM_PROFILE_FILE", profile);
+        }
         Run { command, stdin: None }
     }
 
