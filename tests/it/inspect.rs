@@ -233,3 +233,30 @@ fn what_is_not_there_is_told_with_what_is_near() {
     sandbox.run(["inspect", "chat.jsonl"]).exits(2).says("is a session file, not a journal");
     sandbox.run(["inspect", "./chat.jsonl", "--json"]).exits(2).error("session_file");
 }
+
+/// A closed turn is named as closed while another one is open, and damage keeps anybody from counting.
+#[test]
+fn what_is_said_is_said_of_the_turn_that_was_asked_for() {
+    let sandbox = Sandbox::new();
+    let next = document(&sandbox, &[EVERY_KIND, "--turn", "ta"])["next"].clone();
+    assert_eq!((&next["do"], &next["why"]), (&json!("done"), &json!("the turn is closed")));
+    assert_eq!(document(&sandbox, &[EVERY_KIND])["turn"], "tc");
+    let mut journal = std::fs::read(EVERY_KIND).unwrap();
+    let place = journal.len() - 10;
+    journal[place] ^= 1;
+    let damaged = sandbox.write("damaged.jsonl", journal);
+    let shown = sandbox.run(["inspect", damaged.to_str().unwrap()]).exits(3).stdout;
+    assert!(shown.contains("damaged.jsonl: records up to 53, "), "{shown}");
+    assert!(asked(&sandbox, &[]).contains("journal.jsonl: 55 records, "));
+}
+
+/// Cut behind its admission, a turn has no attempt yet.
+#[test]
+fn a_turn_without_an_attempt_is_verified_as_that() {
+    let sandbox = Sandbox::new();
+    let journal = std::fs::read_to_string(EVERY_KIND).unwrap();
+    let cut: String = journal.lines().take(2).map(|line| format!("{line}\n")).collect();
+    let cut = sandbox.write("cut.jsonl", cut);
+    let shown = sandbox.run(["verify", cut.to_str().unwrap()]).ok().all();
+    assert!(shown.contains("turn ta is open, and no attempt at it has begun"), "{shown}");
+}
