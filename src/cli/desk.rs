@@ -176,6 +176,18 @@ pub fn status_of(
     status
 }
 
+/// The same as it will be once a plan is carried out: its branch counts as written.
+pub fn status_as_planned(
+    context: &Context,
+    session: &Session,
+    turn: Option<&Turn>,
+    history: &History,
+    at: &At,
+    asker: Asker,
+) -> Status {
+    status::of(session, turn, history, &context.now(at.clone()), BranchState::UpToDate, asker)
+}
+
 /// What keeps a recovery from writing to the session file of a turn that is not closed.
 fn damaged_tree(session: &Session, turn: &Turn, tree: &Tree) -> Option<recovery::Refusal> {
     let needed = !turn.is_closed() && recovery::owns_tree(session, turn);

@@ -20,7 +20,7 @@ use crate::status::{self, Status};
 use crate::tree::Tree;
 use crate::treefile;
 use crate::turn::decide::{self};
-use crate::turn::next::{Asker, BranchState};
+use crate::turn::next::Asker;
 use crate::turn::{Call, Retain, Session, Turn};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -465,15 +465,11 @@ impl Run<'_, '_> {
         }
         let session = &session;
         let turn = session.turn(id);
-        let mut status = match self.recovery.mode {
-            Mode::Carry => desk::status_of(self.context, session, turn, history, &self.desk.at, asker),
-            Mode::Show => {
-                // The branch of the plan counts as written.
-                let context = self.context;
-                let now = context.now(self.desk.at.clone());
-                status::of(session, turn, history, &now, BranchState::UpToDate, asker)
-            }
+        let status_of = match self.recovery.mode {
+            Mode::Carry => desk::status_of,
+            Mode::Show => desk::status_as_planned,
         };
+        let mut status = status_of(self.context, session, turn, history, &self.desk.at, asker);
         status.notes.extend(plan.notes.iter().cloned());
         status.decisions = turn.map(|turn| decisions(turn, plan));
         status

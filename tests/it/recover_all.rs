@@ -235,3 +235,24 @@ fn one_damaged_turn_does_not_hide_another_of_its_session() {
     sandbox.run(["recover", "--all", "--", &driver]).exits(3);
     assert_eq!(started(&sandbox), ["s:t2:2"]);
 }
+
+/// What is listed is what a recover of that turn would say, its branch counted as written.
+#[test]
+fn what_is_listed_is_what_a_dry_run_of_the_turn_shows() {
+    let sandbox = Sandbox::new();
+    sandbox.write("chat.jsonl", small_tree());
+    for (session, tree) in [("plain", None), ("branch", Some("branch")), ("append", Some("append"))] {
+        let owner = Owner::start();
+        let mut words = vec!["--turn", "t1"];
+        words.extend(tree.iter().flat_map(|mode| ["--tree", "chat.jsonl", "--tree-mode", mode]));
+        let ticket = sandbox.admit(&owner, session, &words);
+        sandbox.announce(&ticket, &[("c1", "read", json!({})), ("c2", "bash", json!({}))]);
+        sandbox.step(&ticket, ["claim", "c2"]).ok();
+        owner.die();
+        let listed = sandbox.run(["recover", "--all", "--match", session, "--json"]).ok().json();
+        let shown = sandbox.run(["recover", session, "--dry-run", "--json"]).ok().json();
+        assert_eq!(listed["next"], shown["next"], "{session}");
+        assert_eq!(listed["next"]["do"], "run_calls", "{session}");
+        assert_eq!(listed["decisions"], shown["decisions"], "{session}");
+    }
+}
