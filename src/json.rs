@@ -68,6 +68,13 @@ impl Raw {
         Ok(Self::text(text))
     }
 
+    /// Takes JSON that this library composed around bodies or took out of one; `None` for what is not JSON.
+    ///
+    /// Its depth is not looked at: it follows from that of the bodies.
+    pub fn composed(text: &str) -> Option<Self> {
+        RawValue::from_string(compact(text)).ok().map(|raw| Self(raw.into()))
+    }
+
     /// Builds a body from text that this library composed itself.
     fn trusted(text: String) -> Self {
         #[expect(clippy::expect_used, reason = "callers pass text that was just validated or composed")]

@@ -106,7 +106,10 @@ impl Part {
         let role = tree.role(index);
         match &self.shape {
             Shape::User(text) => role.as_deref() == Some("user") && message::text_of(&raw) == *text,
-            Shape::Message(message) => crate::json::same(message.get(), raw.get(), &["timestamp"]),
+            // The agent may spell content that is a string as one, and we never do.
+            Shape::Message(message) => {
+                crate::json::same(message.get(), message::pi_opened(&raw).get(), &["timestamp"])
+            }
             Shape::Result(call) => {
                 role.as_deref() == Some("toolResult")
                     && raw.view().object().and_then(|object| object.string("toolCallId")).as_deref()

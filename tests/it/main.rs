@@ -38,6 +38,7 @@ mod kit;
 mod message;
 mod nested;
 mod onto_live;
+mod opened;
 mod owner;
 mod paths;
 mod person;
