@@ -165,8 +165,7 @@ pub fn live_tip(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
     for index in &later {
         let continues = tree.parent(*index) == tip;
         let part = parts.next().filter(|part| continues && part.stands_at(tree, *index))?;
-        let message = tree.message(*index).and_then(Raw::composed);
-        if message.is_some_and(|message| !message::pi_opens(&message)) {
+        if tree.raw_message(*index).is_some_and(|message| !message::pi_opens(&message)) {
             return None;
         }
         // A line of ours begins a branch of ours, which is gone on with.

@@ -81,6 +81,12 @@ impl Raw {
         Self(RawValue::from_string(text).expect("composed JSON is valid").into())
     }
 
+    /// The body as it fits where one level more stands around it: one that has none to spare as the text of its JSON.
+    #[must_use]
+    pub fn inside_one(&self) -> Self {
+        if depth(self.get()) < DEPTH_MAX { self.clone() } else { Self::text(self.get()) }
+    }
+
     /// The stored bytes.
     pub fn get(&self) -> &str {
         self.0.get()
@@ -263,7 +269,8 @@ impl ObjectWriter {
 
 /// Whether two values mean the same: white space, key order and escapes apart, numbers by their spelling.
 ///
-/// The keys in `apart` are not compared on the outermost level. Both must nest at most [`DEPTH_MAX`] levels.
+/// The keys in `apart` are not compared on the outermost level. One of both must be known to nest no deeper than what
+/// is composed around bodies.
 pub fn same(left: &str, right: &str, apart: &[&str]) -> bool {
     match (View::of(left), View::of(right)) {
         (View::Other, _) | (_, View::Other) => false,

@@ -591,8 +591,8 @@ fn args(value: Option<&str>) -> Raw {
 
 /// A part of a body as a body of its own.
 fn keep(part: &str) -> Raw {
-    // A part of a valid body is valid and nests less deeply.
-    Raw::parse(part).unwrap_or_else(|_| Raw::text(part))
+    // A part of a valid body is valid.
+    Raw::composed(part).unwrap_or_else(|| Raw::text(part))
 }
 
 fn type_of(item: &str) -> Option<String> {

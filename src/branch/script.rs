@@ -102,7 +102,7 @@ impl Part {
     }
 
     pub(super) fn says_the_same(&self, tree: &Tree, index: usize) -> bool {
-        let Some(raw) = tree.message(index).and_then(|text| Raw::parse(text).ok()) else { return false };
+        let Some(raw) = tree.raw_message(index) else { return false };
         let role = tree.role(index);
         match &self.shape {
             Shape::User(text) => role.as_deref() == Some("user") && message::text_of(&raw) == *text,

@@ -93,7 +93,7 @@ fn compacted<'s, 'a>(path: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
 
 /// What an entry says in Pi's own words; roles that no provider knows are still to be translated.
 fn messages(seen: &Seen<'_>) -> Vec<Raw> {
-    let raw = |text: &str| Raw::parse(text).ok();
+    let raw = Raw::composed;
     match seen.kind.as_str() {
         "message" => seen.entry.get("message").and_then(raw).into_iter().collect(),
         "custom_message" => {

@@ -3,8 +3,8 @@
 //! Ids come from what an entry stands for, so that a repeated recovery finds what is there. An entry of the
 //! agent is copied by replacing the ids in its text and nothing else. Nothing here reads or writes a file.
 
-use super::VERSION;
-use crate::json::{DEPTH_MAX, Object, ObjectWriter, Raw, View, depth, same, sha256_hex};
+use super::{DEPTH_MAX, VERSION};
+use crate::json::{Object, ObjectWriter, Raw, View, depth, same, sha256_hex};
 use crate::message;
 
 /// `customType` of the entry that ends a branch of ours.

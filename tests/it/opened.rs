@@ -242,3 +242,232 @@ fn a_line_of_ours_that_became_a_string_is_damage() {
     sandbox.write(FILE, bytes(&sandbox).replace(r#"[{"type":"text","text":"done"}]"#, r#""done""#));
     assert!(sandbox.run(["verify", "s", "--with-tree"]).exits(3).stdout.contains("TK071"));
 }
+
+// Depth.
+
+fn nested(levels: usize) -> String {
+    "[".repeat(levels) + &"]".repeat(levels)
+}
+
+/// A body of as many levels as a body may have.
+fn deep(head: &str, tail: &str) -> String {
+    format!(
+        "{head}{}{tail}",
+        nested(1_000 - head.matches(['{', '[']).count() + head.matches(['}', ']']).count())
+    )
+}
+
+#[track_caller]
+fn twice_sound(sandbox: &Sandbox) {
+    sound(sandbox);
+    recover(sandbox, &[]).ok();
+    sound(sandbox);
+    let before = bytes(sandbox);
+    recover(sandbox, &["--json"]).ok();
+    assert_eq!(bytes(sandbox), before, "nothing twice");
+}
+
+#[test]
+fn the_deepest_body_is_sound_on_the_tree() {
+    let call =
+        |content: &str| format!(r#"{{"role":"assistant","content":[{content}],"stopReason":"toolUse"}}"#);
+    let messages = [
+        // Each is what `step message` is given, the call it asks for, and the result of that.
+        (deep(r#"{"role":"assistant","content":[],"d":"#, r#","stopReason":"stop"}"#), None),
+        (
+            deep(
+                r#"{"role":"assistant","content":[{"type":"toolCall","id":"c","name":"t","arguments":"#,
+                r#"}],"stopReason":"toolUse"}"#,
+            ),
+            Some(nested(1_000)),
+        ),
+        (
+            deep(
+                r#"{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"t","input":"#,
+                r#"}],"stop_reason":"tool_use"}"#,
+            ),
+            Some(deep(
+                r#"{"type":"tool_result","tool_use_id":"c","content":[{"type":"image","data":"","x":"#,
+                "}]}",
+            )),
+        ),
+        // Arguments in a string are a body of their own, wherever the string stands.
+        (
+            format!(
+                r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"c","type":"function","function":{{"name":"t","arguments":"{}"}}}}]}}"#,
+                nested(1_000)
+            ),
+            Some(deep(r#"{"content":[{"type":"text","text":"x"}],"details":"#, "}")),
+        ),
+        (
+            format!(
+                r#"{{"object":"response","status":"completed","output":[{{"type":"function_call","call_id":"c","name":"t","arguments":"{}"}}]}}"#,
+                nested(1_000)
+            ),
+            Some(deep(r#"[{"type":"image","data":"","mimeType":"a/b","x":"#, "}]")),
+        ),
+        (
+            call(r#"{"type":"toolCall","id":"c","name":"t","arguments":{}}"#),
+            Some(deep(
+                r#"{"role":"toolResult","toolCallId":"c","toolName":"t","content":"x","details":"#,
+                "}",
+            )),
+        ),
+    ];
+    for (mode, (message, result)) in
+        ["append", "branch"].into_iter().flat_map(|mode| messages.clone().map(|m| (mode, m)))
+    {
+        let sandbox = Sandbox::new();
+        let ticket = admitted(&sandbox, mode);
+        sandbox.step_in(&ticket, ["message", "-"], message.clone()).ok();
+        if let Some(result) = result {
+            sandbox.step(&ticket, ["claim", "c"]).ok();
+            sandbox.step_in(&ticket, ["result", "c", "-"], result).ok();
+        }
+        let what = &message[..70];
+        if mode == "branch" {
+            recover(&sandbox, &[]).ok();
+        }
+        twice_sound(&sandbox);
+        // The next turn stands on it: nothing is lost from what the model is asked with.
+        let depths = |format: &str| {
+            let ran = sandbox.run(["inspect", "s", "--context", "--format", format]).ok();
+            ran.stdout.matches(&"[".repeat(900)).count()
+        };
+        let formats = ["pi", "anthropic", "openai-chat", "openai-responses"];
+        let now = formats.map(depths);
+        assert!(now[0] > 0, "{now:?}");
+        settle(&sandbox);
+        let next =
+            ["admit", "s", "--text", "And", "--owner-pid", "none", "--tree", FILE, "--tree-mode", mode];
+        sandbox.run(next).ok();
+        // A provider's own form goes back within its turn alone.
+        let then = formats.map(depths);
+        assert_eq!(then[0], now[0], "{mode}: {what}");
+        assert!(
+            then.iter().zip(now).all(|(then, now)| *then >= now.min(1)),
+            "{mode}: {what}: {now:?} {then:?}"
+        );
+        sound(&sandbox);
+    }
+}
+
+fn settle(sandbox: &Sandbox) {
+    let ticket = recover(sandbox, &[]).ok().line();
+    sandbox.step(&ticket, ["settle", "--status", "failed"]).ok();
+}
+
+#[test]
+fn the_deepest_input_is_sound_on_the_tree() {
+    for input in [
+        deep(r#"{"role":"user","content":"x","d":"#, "}"),
+        deep(r#"[{"type":"image","data":"","mimeType":"a/b","x":"#, "}]"),
+        nested(1_000),
+    ] {
+        let sandbox = Sandbox::new();
+        sandbox.write("deep", &input);
+        let words =
+            ["admit", "s", "--input", "deep", "--owner-pid", "none", "--tree", FILE, "--tree-mode", "append"];
+        let ticket = sandbox.run(words).ok().line();
+        twice_sound(&sandbox);
+        sandbox.step_in(&ticket, ["steer", "-", "--session", "s"], input.clone()).ok();
+        twice_sound(&sandbox);
+        let shown = sandbox.run(["inspect", "s", "--draw-tree"]).ok();
+        assert!(!shown.stdout.contains("user \n"), "{}", shown.stdout);
+    }
+}
+
+#[test]
+fn the_deepest_entry_is_copied() {
+    let sandbox = Sandbox::new();
+    let ticket = admitted(&sandbox, "branch");
+    for entry in [
+        deep(
+            r#"{"type":"message","id":"e1","parentId":null,"timestamp":"2026-01-05T09:00:01.000Z","message":{"role":"assistant","content":"x","d":"#,
+            "}}",
+        ),
+        deep(
+            r#"{"type":"custom","customType":"x","id":"e2","parentId":"e1","timestamp":"2026-01-05T09:00:01.000Z","data":"#,
+            "}",
+        ),
+    ] {
+        sandbox.step_in(&ticket, ["entry", "-"], entry).ok();
+    }
+    recover(&sandbox, &[]).ok();
+    assert_eq!(bytes(&sandbox).matches(&"[".repeat(900)).count(), 2);
+    twice_sound(&sandbox);
+}
+
+#[test]
+fn a_dry_run_shows_the_deepest_records_and_entries() {
+    let sandbox = Sandbox::new();
+    admitted(&sandbox, "branch");
+    let header =
+        r#"{"type":"session","version":3,"id":"h","timestamp":"2026-01-05T09:00:00.000Z","cwd":"/"}"#;
+    let own = deep(
+        r#"{"type":"message","id":"u9","parentId":null,"timestamp":"2026-01-05T09:00:01.000Z","message":{"role":"user","content":"Go","d":"#,
+        "}}",
+    );
+    sandbox.write(FILE, format!("{header}\n{own}\n"));
+    let plan = recover(&sandbox, &["--dry-run", "--json"]).ok().stdout;
+    // Journaled, and copied to the branch.
+    assert_eq!(plan.matches(&"[".repeat(900)).count(), 2);
+}
+
+#[test]
+fn a_result_that_is_refused_is_kept_however_deep() {
+    let sandbox = Sandbox::new();
+    let ticket = admitted(&sandbox, "append");
+    sandbox.announce(&ticket, &[("c1", "bash", json!({}))]);
+    sandbox.step(&ticket, ["claim", "c1"]).ok();
+    recover(&sandbox, &["--force", "--why", "x"]).ok();
+    for levels in [999, 1_000] {
+        for _ in 0..2 {
+            let ran = sandbox.step_in(&ticket, ["--json", "result", "c1", "-"], nested(levels)).exits(5);
+            ran.error("straggler");
+        }
+        // One level stands around it; what has none to spare is kept as its text.
+        let journal = String::from_utf8(sandbox.journal_bytes("s")).unwrap();
+        let quote = if levels == 1_000 { "\"" } else { "" };
+        assert_eq!(
+            journal
+                .matches(&format!(
+                    r#""content":{{"error":false,"content":{quote}{}{quote}}}"#,
+                    nested(levels)
+                ))
+                .count(),
+            1
+        );
+    }
+    sound(&sandbox);
+}
+
+#[test]
+fn a_receipt_that_is_refused_is_kept_however_deep() {
+    let sandbox = Sandbox::new();
+    let ticket =
+        sandbox.run(["admit", "s", "--text", "x", "--delivery", "k", "--owner-pid", "none"]).ok().line();
+    sandbox.step_in(&ticket, ["message", "-"], assistant("hi", &[]).to_string()).ok();
+    sandbox.step(&ticket, ["settle"]).ok();
+    sandbox.step(&ticket, ["deliver", "--begin"]).ok();
+    sandbox.step(&ticket, ["deliver", "--receipt", "sent"]).ok();
+    sandbox.step(&ticket, ["deliver", "--receipt", &nested(1_000)]).exits(5);
+    let journal = String::from_utf8(sandbox.journal_bytes("s")).unwrap();
+    assert!(journal.contains(&format!(r#""content":{{"receipt":"{}"}}"#, nested(1_000))));
+}
+
+#[test]
+fn the_tree_is_read_as_deep_as_our_own_lines_go_and_no_deeper() {
+    let sandbox = Sandbox::new();
+    let line = |levels: usize| {
+        format!(
+            "{}{{\"type\":\"custom\",\"customType\":\"x\",\"id\":\"z9\",\"parentId\":null,\"timestamp\":\"2026-01-05T09:00:00.000Z\",\"data\":{}}}\n",
+            small_tree(),
+            nested(levels - 1)
+        )
+    };
+    sandbox.write(FILE, line(1_005));
+    assert_eq!(sandbox.run(["verify", "./chat.jsonl"]).code(), 0);
+    sandbox.write(FILE, line(1_006));
+    assert!(sandbox.run(["verify", "./chat.jsonl"]).exits(3).stdout.contains("TK095"));
+}
