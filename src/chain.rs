@@ -109,10 +109,11 @@ pub fn decode(line: &[u8]) -> Result<Record, Fault> {
     check_numbers(&kind)?;
     // The envelope was taken apart strictly, so what is left to compare is how the payload is spelled.
     let mut rest = Rest(payload.as_bytes());
-    if kind.write(&mut rest).is_err() || !rest.0.is_empty() {
+    let written = kind.write(&mut rest);
+    let (Ok(()), []) = (written, rest.0) else {
         let same = payload.len() - rest.0.len();
         return Err(Fault::Spelling((parts.payload_at + same).saturating_sub(1)));
-    }
+    };
     if !json::is_compact(text) {
         return Err(Fault::Spelling(0));
     }

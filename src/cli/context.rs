@@ -190,9 +190,20 @@ impl Context {
             (Some(OwnerPid::Nobody), _) => return Ok(None),
             (Some(OwnerPid::Pid(pid)), _) => owner::process(pid),
             (None, WithCmd::Yes) => owner::this_process(),
-            (None, WithCmd::No) => owner::parent(),
+            (None, WithCmd::No) => owner::parent().inspect(|parent| self.warn_of_init(parent)),
         };
         found.map(Some).map_err(|error| no_owner(&error))
+    }
+
+    /// An orphan has process 1 for a parent. In a container that may be the driver itself, so nothing is refused.
+    fn warn_of_init(&self, parent: &Owner) {
+        if parent.pid == 1 {
+            self.out.note(&format!(
+                "the parent process is pid 1 ({}), which owns the turn now and never goes: where that is not the \
+                 driver, name it by --owner-pid",
+                parent.cmd
+            ));
+        }
     }
 
     /// The parent must still be the one that was read at the start: a subshell may be gone by now.

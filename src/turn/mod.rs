@@ -501,6 +501,17 @@ impl Turn {
         self.index_of(call).and_then(|index| self.calls.get(index))
     }
 
+    /// Whether a nested call was declared before a call around it was begun again.
+    pub fn is_of_an_earlier_run(&self, call: &Call) -> bool {
+        let around = |inner: &Call| inner.parent.and_then(|parent| self.call(parent));
+        std::iter::successors(around(call), |outer| around(outer)).any(|outer| {
+            let claimed = outer.claim.as_ref().filter(|claim| claim.repeated).map(|claim| &claim.mark);
+            let dispatched = outer.dispatch.as_ref().filter(|_| outer.rerun_by.is_some());
+            let again = claimed.or(dispatched.map(|dispatch| &dispatch.mark));
+            again.is_some_and(|again| again.seq > call.r#ref.seq)
+        })
+    }
+
     /// Where the call of this name stands in [`Turn::calls`]: they are ordered by it.
     pub(crate) fn index_of(&self, call: CallRef) -> Option<usize> {
         self.calls.binary_search_by_key(&call, |known| known.r#ref).ok()

@@ -103,8 +103,10 @@ pub enum Asker {
 
 /// Says what comes next; `None` for no turn at all.
 pub fn next(turn: Option<&Turn>, now: &Now<'_>, branch: BranchState, asker: Asker) -> Next {
-    let Some(turn) = turn.filter(|turn| !turn.is_closed()) else {
-        return says(Do::Done, Vec::new(), "there is no turn that is not closed");
+    let turn = match turn {
+        Some(turn) if turn.is_closed() => return says(Do::Done, Vec::new(), "the turn is closed"),
+        Some(turn) => turn,
+        None => return says(Do::Done, Vec::new(), "there is no turn that is not closed"),
     };
     let outlook = Outlook::of(turn, now, asker);
     if let Some(why) = outlook.recover_is_due(branch) {

@@ -535,6 +535,9 @@ fn state_of(turn: &Turn, now: &Now<'_>) -> Vec<(Code, String)> {
     let number = turn.current_number();
     match (&turn.settled, turn.open_calls().count()) {
         (Some(_), _) => notes.push((Code::Undelivered, "is settled, and its reply not sent".to_owned())),
+        (None, _) if turn.current().is_none() => {
+            notes.push((Code::OpenTurn, "is open, and no attempt at it has begun".to_owned()));
+        }
         (None, 0) => notes.push((Code::OpenTurn, format!("is open under attempt {number}"))),
         (None, calls) => {
             notes.push((

@@ -302,6 +302,10 @@ impl Running {
         self.child.as_ref().unwrap().id()
     }
 
+    pub fn is_done(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_some()
+    }
+
     /// Sends a signal: "KILL", "TERM" …
     pub fn signal(&self, name: &str) {
         signal(self.pid(), name);

@@ -31,6 +31,7 @@ mod format;
 mod full_disk;
 mod guide;
 mod heads;
+mod inspect;
 mod io;
 mod killed;
 mod killed_others;

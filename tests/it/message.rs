@@ -219,7 +219,9 @@ fn after_cancelled_a_message_with_calls_is_refused_unless_it_was_cut_off() {
     sandbox.run(["step", "cancel", "--by", "ann", "--session", "s"]).ok();
     let calls = [("c1", "bash", json!({}))];
     sandbox.unchanged("s", || {
-        sandbox.step_in(&ticket, ["message", "-"], assistant("", &calls).to_string()).exits(6);
+        // There is no call that could be answered first, so settling is what is left.
+        let refused = sandbox.step_in(&ticket, ["message", "-"], assistant("", &calls).to_string()).exits(6);
+        refused.says("hint: nothing may begin any more: `turnkeep step settle` ends the turn");
         let raw = entry("e1", None, &assistant("", &calls)).to_string();
         sandbox.step_in(&ticket, ["entry", "-"], raw).exits(6);
         sandbox.step(&ticket, ["claim", "d1", "--tool", "bash"]).exits(6);

@@ -131,6 +131,25 @@ fn an_orphan_has_no_owner_to_name() {
     assert!(!sandbox.journal_path("s").exists());
 }
 
+/// Started by a process that is gone already: its parent is whoever adopted it. Where that is pid 1, which is never
+/// gone, it is said; in a container pid 1 may be the driver, so it is not refused.
+#[test]
+fn an_orphan_from_the_start_is_told_who_owns_its_turn() {
+    let sandbox = Sandbox::new();
+    sandbox.program("mkfifo", ["gate"]).go().ok();
+    let script = "(read -r _ <gate; exec turnkeep admit s --text Hi) >out 2>err & exit 0";
+    sandbox.program("sh", ["-c", script]).go().ok();
+    std::fs::write(sandbox.path("gate"), "go\n").unwrap();
+    until("its answer", || std::fs::read_to_string(sandbox.path("out")).is_ok_and(|out| out.ends_with('\n')));
+    let owner = sandbox.last("s")["owner"].clone();
+    let said = std::fs::read_to_string(sandbox.path("err")).unwrap();
+    assert_eq!(said.contains("the parent process is pid 1 "), owner["pid"] == 1, "{owner}: {said}");
+    let owned = Owner::start();
+    let named =
+        sandbox.cmd(["admit", "t", "--text", "Hi", "--owner-pid", &owned.pid().to_string()]).go().ok();
+    named.says_not("pid 1");
+}
+
 #[test]
 fn persons_and_late_results_need_no_living_owner() {
     let sandbox = Sandbox::new();

@@ -39,7 +39,12 @@ pub(super) fn session(
     let path = escaped(&seen.place.path.display().to_string());
     let held = match &status.head {
         Some(head) => {
-            format!("{} records, {}, head {}:{}", head.seq + 1, size_text(seen.end), head.seq, head.hash)
+            // Around damage nobody has counted them.
+            let records = match seen.damage.as_slice() {
+                [] => format!("{} records", head.seq + 1),
+                _ => format!("records up to {}", head.seq),
+            };
+            format!("{records}, {}, head {}:{}", size_text(seen.end), head.seq, head.hash)
         }
         None if seen.damage.is_empty() => "no records yet".to_owned(),
         None => "no genesis that can be read".to_owned(),

@@ -92,7 +92,8 @@ pub(super) struct Declaration<'a> {
 }
 
 impl Declaration<'_> {
-    /// The newest call that was declared under this id; other arguments or another tool under it are a conflict.
+    /// The newest call that was declared under this id; other arguments or another tool under it are a conflict. What
+    /// an earlier run of the call around it declared is no longer meant: a rerun declares anew.
     pub(super) fn known<'t>(&self, turn: &'t Turn) -> Result<Option<&'t Call>, Failure> {
         if self.id.is_empty() {
             return Err(Failure::usage("bad_call_id", "the id of a call is not empty"));
@@ -103,7 +104,9 @@ impl Declaration<'_> {
                 format!("{:?} looks like a ref; give the call another id", self.id),
             ));
         }
-        let of_id = |call: &&Call| !call.from_model() && call.id.as_deref() == Some(self.id);
+        let of_id = |call: &&Call| {
+            !call.from_model() && call.id.as_deref() == Some(self.id) && !turn.is_of_an_earlier_run(call)
+        };
         let Some(call) = turn.calls.iter().rev().find(of_id) else { return Ok(None) };
         if call.tool != self.tool || call.args != self.args || call.parent != self.parent {
             return Err(Failure::conflict(

@@ -27,8 +27,7 @@ pub(super) fn message(context: &Context, tickets: &Tickets, args: &MessageArgs) 
     }
     step.fence(&turn)?;
     if meaning.role == Role::Assistant {
-        turn.check_model_message(&meaning)
-            .map_err(|why| Failure::conflict("message_refused", why).hint(ANSWER_FIRST))?;
+        turn.check_model_message(&meaning).map_err(|why| refused(&turn, why))?;
     }
     check_results(&turn, &meaning)?;
     let prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
@@ -53,8 +52,15 @@ pub(super) fn message(context: &Context, tickets: &Tickets, args: &MessageArgs) 
     write(step, prepared)
 }
 
-pub(super) const ANSWER_FIRST: &str =
-    "run the open calls and record their results, or `turnkeep recover`, then say this";
+/// A model's message that the turn cannot take now, with what to do first.
+pub(super) fn refused(turn: &Turn, why: String) -> Failure {
+    let hint = if turn.open_calls().next().is_some() {
+        "run the open calls and record their results, or `turnkeep recover`, then say this"
+    } else {
+        "nothing may begin any more: `turnkeep step settle` ends the turn as cancelled"
+    };
+    Failure::conflict("message_refused", why).hint(hint)
+}
 
 /// Writes a message with the `not_run` of calls that will never run.
 fn write(mut step: Step<'_>, mut prepared: crate::journal::Prepared) -> Result<Exit, Failure> {
@@ -194,9 +200,7 @@ pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Re
         if let Some(meaning) = recovery::meaning_of(entry) {
             check_results(&drafted, &meaning).map_err(at_line)?;
             if meaning.role == Role::Assistant {
-                drafted
-                    .check_model_message(&meaning)
-                    .map_err(|why| at_line(Failure::conflict("message_refused", why).hint(ANSWER_FIRST)))?;
+                drafted.check_model_message(&meaning).map_err(|why| at_line(refused(&drafted, why)))?;
             }
         }
         let record = recovery::entry_record(&prepared.draft, &turn.id, entry, &context.policy);

@@ -55,9 +55,7 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
     {
         check_last_message(meaning, status)?;
         let drafted = prepared.draft.session.turn(&turn.id).unwrap_or(&turn);
-        drafted
-            .check_model_message(meaning)
-            .map_err(|why| Failure::conflict("message_refused", why).hint(super::message::ANSWER_FIRST))?;
+        drafted.check_model_message(meaning).map_err(|why| super::message::refused(drafted, why))?;
         prepared.draft.push(Message {
             turn: turn.id.clone(),
             attempt: step.ticket.attempt,

@@ -174,3 +174,6 @@ fn calls_named(kind: &Kind) -> Vec<CallRef> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,373 @@
+//! What intact records behind lost ones presuppose: a journal is made whole, then some of its records are lost.
+
+use super::*;
+use crate::chain;
+use crate::record::{Approval, Attempt as AttemptBegun, Claimed, Decision, NotRunWhy, ReconciledOutcome};
+use crate::testkit::{Kit, turn_id};
+use crate::turn::{Call, Retain, Session};
+
+/// The session of a reader who lost the records of these numbers, or why a record behind them cannot be.
+fn read_without(kit: &Kit, lost: &[u64]) -> Result<Session, String> {
+    let mut session: Option<Session> = None;
+    let mut offset = 0;
+    for line in kit.draft.bytes.split_inclusive(|byte| *byte == b'\n') {
+        let record = chain::decode(&line[..line.len() - 1]).expect("a record");
+        match &mut session {
+            None => session = Some(Session::begin("room".to_owned(), &record, Retain::All)),
+            Some(session) if lost.contains(&record.seq) => session.pass_damage(offset),
+            Some(session) => session.apply(&record, offset).map_err(|error| error.to_string())?,
+        }
+        offset += line.len() as u64;
+    }
+    Ok(session.expect("a genesis"))
+}
+
+fn without(kit: &Kit, lost: &[u64]) -> Turn {
+    let session = read_without(kit, lost).unwrap_or_else(|why| panic!("without {lost:?}: {why}"));
+    session.turn(&kit.turn).expect("the turn").clone()
+}
+
+fn call(turn: &Turn, r#ref: CallRef) -> &Call {
+    turn.call(r#ref).unwrap_or_else(|| panic!("there is no call {ref}"))
+}
+
+fn newest(kit: &Kit) -> u64 {
+    kit.session().head.seq
+}
+
+/// The newest record loses its place: it is written again as that of another kind.
+fn push_unseen(kit: &Kit, kind: impl Into<Kind>, lost: &[u64]) -> Result<Turn, String> {
+    let mut session = read_without(kit, lost)?;
+    let (seq, head) = (session.next_seq(), session.head.hash.clone());
+    let base = session.turn(&kit.turn).map_or(0, |turn| turn.admitted.offset);
+    let (line, _) = chain::encode(seq, &kit.draft.at, &kind.into(), base, &head);
+    let record = chain::decode(&line).expect("a record");
+    session.apply(&record, kit.draft.end()).map_err(|error| error.to_string())?;
+    Ok(session.turn(&kit.turn).expect("the turn").clone())
+}
+
+#[test]
+fn whatever_names_a_call_proves_that_its_message_was_there() {
+    let named: [fn(&mut Kit, CallRef); 9] = [
+        |kit, call| drop(kit.claim(call)),
+        |kit, call| {
+            kit.claim(call);
+            kit.answer(call, "x");
+        },
+        |kit, call| {
+            kit.claim(call);
+            kit.push(kit.attempt(2));
+            kit.push(kit.interrupted(call));
+        },
+        |kit, call| drop(kit.push(kit.not_run(call, NotRunWhy::Refused))),
+        |kit, call| drop(kit.push(kit.dispatched(call, None))),
+        |kit, call| drop(kit.push(kit.approval(call, ApprovalDecision::Denied))),
+        |kit, call| {
+            kit.claim(call);
+            kit.recover(&[(call, Decision::Hold)]);
+            kit.push(kit.reconciled(call, ReconciledOutcome::Applied));
+        },
+        |kit, call| {
+            kit.claim(call);
+            kit.push(kit.intent("n", "safe", Some(call)));
+        },
+        |kit, call| {
+            kit.claim(call);
+            kit.recover(&[(call, Decision::Hold)]);
+            kit.push(kit.reconciled(call, ReconciledOutcome::NotApplied));
+        },
+    ];
+    for (row, act) in named.into_iter().enumerate() {
+        let mut kit = Kit::new();
+        let asked = kit.ask(&["a:never", "b:never", "c:never"]);
+        let message = newest(&kit);
+        act(&mut kit, asked[1]);
+        // All between the message and the newest record is lost with it.
+        let lost: Vec<u64> = (message..newest(&kit)).collect();
+        let turn = without(&kit, &lost);
+        let supposed: Vec<_> = turn.calls.iter().filter(|call| call.source == Source::Lost).collect();
+        let refs: Vec<CallRef> = supposed.iter().map(|call| call.r#ref).collect();
+        assert_eq!(refs, asked[..2], "row {row}: those before it in its message too");
+        for call in supposed {
+            assert_eq!(
+                (call.tool.as_str(), call.replay, call.id.as_deref()),
+                ("(lost)", Replay::Never, None)
+            );
+            assert_eq!(call.key, call_key(&kit.session().genesis, &kit.turn, call.r#ref));
+        }
+        assert!(!call(&turn, asked[0]).may_have_run(), "row {row}");
+    }
+}
+
+#[test]
+fn calls_of_one_lost_message_are_supposed_once_and_in_order() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:never", "b:never", "c:never", "d:never"]);
+    let message = newest(&kit);
+    kit.claim(asked[1]);
+    kit.claim(asked[3]);
+    kit.claim(asked[0]);
+    let turn = without(&kit, &[message]);
+    let refs: Vec<CallRef> = turn.calls.iter().map(|call| call.r#ref).collect();
+    assert_eq!(refs, asked);
+    let ran: Vec<bool> = turn.calls.iter().map(Call::may_have_run).collect();
+    assert_eq!(ran, [true, true, false, true]);
+}
+
+/// A message of the turn stands behind its admission and before whoever names its calls, and behind older calls.
+#[test]
+fn a_call_is_supposed_only_where_a_lost_message_can_have_asked() {
+    let mut kit = Kit::new();
+    let asked = kit.ask_one("never");
+    kit.claim(asked);
+    kit.answer(asked, "x");
+    kit.push(kit.note(1));
+    kit.push(kit.note(1));
+    let note = newest(&kit);
+    let named = |seq: u64, position: u64| {
+        let r#ref = CallRef { seq, position };
+        push_unseen(&kit, kit.claimed(r#ref), &[note])
+    };
+    assert!(named(note, 0).is_ok());
+    assert!(named(note, POSITION_MAX).is_ok(), "no message has more calls");
+    assert!(named(note, POSITION_MAX + 1).is_err());
+    assert!(named(note + 1, 0).is_err(), "its own number");
+    assert!(named(note + 2, 0).is_err(), "behind it");
+    assert!(named(1, 0).is_err(), "the admission");
+    assert!(named(asked.seq, 1).is_err(), "a message that is there, and has one call");
+    // The same, with the older message lost too: what is there is newer than it.
+    let older = push_unseen(&kit, kit.claimed(CallRef { seq: asked.seq - 1, position: 0 }), &[note]);
+    assert!(older.is_err(), "an attempt stands there");
+}
+
+#[test]
+fn what_an_attempt_wrote_proves_that_it_began() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:never", "b:never"]);
+    kit.push(kit.attempt(2));
+    let lost = newest(&kit);
+    kit.push(kit.recovered(&[(asked[0], Decision::Run), (asked[1], Decision::Run)]));
+    kit.push(kit.note(2));
+    assert!(read_without(&kit, &[lost, lost + 1]).is_err(), "a note proves nothing");
+    kit.claim(asked[0]);
+    let turn = without(&kit, &[lost, lost + 1, lost + 2]);
+    assert_eq!((turn.current_number(), turn.attempts.len()), (2, 2));
+    let attempt = turn.current().expect("an attempt");
+    assert!(attempt.owner.is_none() && !attempt.unfinished(), "whoever claims has recovered");
+    // Evidence of an older attempt, and a step of the attempt that is there, begin nothing.
+    kit.push(kit.straggler(None, 1));
+    kit.claim(asked[1]);
+    assert_eq!(without(&kit, &[newest(&kit) - 1]).attempts.len(), 2);
+}
+
+#[test]
+fn a_step_of_a_parked_turn_proves_that_it_was_unparked() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:never", "b:never"]);
+    kit.push(kit.parked());
+    kit.push(kit.unparked());
+    let lost = newest(&kit);
+    kit.push(kit.note(1));
+    assert!(without(&kit, &[lost]).parked.is_some(), "a note may stand in a parked turn");
+    kit.claim(asked[0]);
+    assert!(without(&kit, &[lost]).parked.is_none());
+}
+
+#[test]
+fn a_step_proves_that_the_recover_before_it_ended() {
+    let mut kit = Kit::with_key();
+    let asked = kit.ask(&["a:never", "b:never"]);
+    kit.claim(asked[0]);
+    kit.push(kit.attempt(2));
+    kit.push(kit.interrupted(asked[0]));
+    let answered = newest(&kit);
+    kit.push(kit.recovered(&[(asked[0], Decision::Interrupt), (asked[1], Decision::Run)]));
+    let recovered = newest(&kit);
+    // What a recover writes itself proves nothing about its end.
+    let unfinished = push_unseen(&kit, kit.not_run(asked[1], NotRunWhy::Refused), &[answered, recovered]);
+    assert!(unfinished.expect("a turn").current().expect("an attempt").unfinished());
+    kit.claim(asked[1]);
+    let turn = without(&kit, &[recovered]);
+    assert!(!turn.current().expect("an attempt").unfinished());
+    assert!(call(&turn, asked[1]).may_have_run());
+}
+
+#[test]
+fn a_delivery_that_begins_proves_that_the_recover_before_it_ended() {
+    let mut kit = Kit::with_key();
+    kit.push(kit.settled(SettledStatus::Completed, Some("r")));
+    kit.push(kit.attempt(2));
+    kit.push(kit.recovered(&[]));
+    let lost = newest(&kit);
+    kit.push(kit.delivery(DeliveryState::Begun));
+    let turn = without(&kit, &[lost]);
+    assert!(!turn.current().expect("an attempt").unfinished() && crate::turn::next::begun(&turn));
+}
+
+#[test]
+fn a_claim_proves_an_approval_where_one_was_asked_for() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:ask", "b:never", "c:ask"]);
+    kit.push(kit.approval(asked[0], ApprovalDecision::Granted));
+    let lost = newest(&kit);
+    let expires = Some(crate::testkit::at(1_000));
+    kit.push(Approval { expires, ..kit.approval(asked[2], ApprovalDecision::Granted) });
+    for call in &asked {
+        kit.claim(*call);
+    }
+    let turn = without(&kit, &[lost]);
+    let by = |index: usize| call(&turn, asked[index]).approved.as_ref().map(|approved| approved.by.as_str());
+    assert!(asked.iter().all(|asked| call(&turn, *asked).may_have_run()));
+    assert_eq!((by(0), by(1)), (None, None), "it is for one claim");
+    assert_eq!(by(2), Some("ann"), "the one that is there stays");
+    // A dispatch too, behind a denial that somebody took back.
+    let mut kit = Kit::new();
+    let asked = kit.ask_one("ask");
+    kit.push(kit.approval(asked, ApprovalDecision::Denied));
+    kit.push(Approval { by: "bob".to_owned(), ..kit.approval(asked, ApprovalDecision::Granted) });
+    let lost = newest(&kit);
+    kit.push(kit.dispatched(asked, None));
+    let turn = without(&kit, &[lost]);
+    assert!(call(&turn, asked).dispatch.is_some());
+}
+
+#[test]
+fn a_second_claim_proves_that_a_recover_let_it_run_again() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:safe", "b:safe"]);
+    kit.claim(asked[0]);
+    kit.push(kit.attempt(2));
+    kit.push(kit.recovered(&[(asked[0], Decision::Rerun), (asked[1], Decision::Run)]));
+    let lost = newest(&kit);
+    kit.claim(asked[0]);
+    kit.claim(asked[1]);
+    let turn = without(&kit, &[lost]);
+    for call in &asked {
+        let attempt = turn.call(*call).and_then(Call::live_claim).map(|claim| claim.attempt);
+        assert_eq!(attempt, Some(2), "{call}");
+    }
+    assert_eq!(call(&turn, asked[1]).rerun_by, None, "the first claim of it");
+}
+
+#[test]
+fn a_result_proves_its_claim() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:safe", "b:safe", "c:safe"]);
+    kit.claim(asked[0]);
+    let lost = newest(&kit);
+    kit.push(Claimed { link: Some(Raw::text("there")), ..kit.claimed(asked[1]) });
+    kit.push(kit.dispatched(asked[2], None));
+    for call in &asked {
+        kit.answer(*call, "x");
+    }
+    let turn = without(&kit, &[lost]);
+    let claims: Vec<Option<&Claim>> = asked.iter().map(|asked| call(&turn, *asked).claim.as_ref()).collect();
+    assert!(asked.iter().all(|asked| call(&turn, *asked).answer.is_some()));
+    assert!(claims[0].is_some_and(|claim| claim.attempt == 1 && !claim.repeated));
+    assert!(claims[1].is_some_and(|claim| claim.link.is_some()), "the one that is there stays");
+    assert!(claims[2].is_none(), "it was dispatched");
+    // The claim of an older attempt is not the one.
+    let mut kit = Kit::new();
+    let asked = kit.ask_one("safe");
+    kit.claim(asked);
+    kit.recover(&[(asked, Decision::Rerun)]);
+    kit.claim(asked);
+    let lost = newest(&kit);
+    kit.answer(asked, "x");
+    let turn = without(&kit, &[lost]);
+    assert!(call(&turn, asked).claim.as_ref().is_some_and(|claim| claim.attempt == 2 && claim.repeated));
+}
+
+#[test]
+fn what_only_a_claimed_call_gets_proves_that_it_may_have_run() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:never", "b:never"]);
+    let message = newest(&kit);
+    kit.claim(asked[0]);
+    kit.claim(asked[1]);
+    kit.push(kit.attempt(2));
+    kit.push(kit.interrupted(asked[0]));
+    kit.push(kit.interrupted(asked[1]));
+    let turn = without(&kit, &[message + 1]);
+    assert!(call(&turn, asked[0]).lost && call(&turn, asked[0]).answer.is_some());
+    assert!(!call(&turn, asked[1]).lost, "its claim is there");
+    let mut kit = Kit::new();
+    let asked = kit.ask_one("never");
+    kit.claim(asked);
+    let claimed = newest(&kit);
+    kit.recover(&[(asked, Decision::Hold)]);
+    kit.push(kit.reconciled(asked, ReconciledOutcome::NotApplied));
+    let turn = without(&kit, &[claimed, claimed + 1, claimed + 2]);
+    assert!(!call(&turn, asked).may_have_run() || call(&turn, asked).lost);
+}
+
+#[test]
+fn a_delivery_proves_a_settlement_with_a_reply_and_its_own_beginning() {
+    use DeliveryState::{Begun, NotSent, Sent};
+    let mut kit = Kit::with_key();
+    kit.push(kit.settled(SettledStatus::Completed, Some("r")));
+    let settled = newest(&kit);
+    kit.push(kit.delivery(Begun));
+    let turn = without(&kit, &[settled]);
+    let supposed = turn.settled.as_ref().expect("settled");
+    assert!(supposed.has_reply && supposed.status == SettledStatus::Failed && !turn.is_closed());
+    kit.push(kit.delivery(NotSent));
+    kit.push(kit.delivery(Begun));
+    // not_sent is lost: the second beginning proves that the first one ended.
+    let turn = without(&kit, &[settled + 2]);
+    assert!(crate::turn::next::begun(&turn));
+    assert_eq!(turn.settled.as_ref().map(|settled| settled.status), Some(SettledStatus::Completed));
+    assert!(crate::turn::next::begun(&without(&kit, &[settled + 1, settled + 2])));
+    // A beginning is lost: what ended it proves it.
+    let turn = without(&kit, &[settled + 1, settled + 3]);
+    assert_eq!(turn.delivery.as_ref().map(|delivery| delivery.state), Some(NotSent));
+    kit.push(kit.delivery(Sent));
+    assert!(read_without(&kit, &[settled + 3]).is_ok());
+    assert!(read_without(&kit, &[settled, settled + 1, settled + 2, settled + 3]).is_ok());
+}
+
+// Once a person has acknowledged the loss, nothing is supposed any more.
+
+fn counted(mut turn: Turn) -> Turn {
+    let mark = turn.admitted.clone();
+    turn.gap = Gap::Records;
+    turn.count_as_lost(&mark);
+    turn
+}
+
+#[test]
+fn acknowledged_losses_park_what_is_open_and_count_a_reply_as_begun() {
+    let mut kit = Kit::with_key();
+    let open = counted(kit.turn().clone());
+    assert!(open.parked.is_some() && open.lost_records && open.gap == Gap::None);
+    assert!(crate::turn::next::begun(&open) || open.delivery.is_some(), "it may have been settled and begun");
+    // Whoever parked it before says why.
+    kit.push(kit.parked());
+    let parked = counted(kit.turn().clone()).parked.expect("parked");
+    assert_eq!(parked.why, "enough");
+    kit.push(kit.unparked());
+    kit.push(kit.settled(SettledStatus::Completed, Some("r")));
+    let settled = counted(kit.turn().clone());
+    assert!(settled.parked.is_none() && crate::turn::next::begun(&settled));
+    // Nobody waits for a reply: nothing was begun.
+    assert!(counted(Kit::new().turn().clone()).delivery.is_none());
+    let mut silent = Kit::with_key();
+    silent.push(silent.settled(SettledStatus::Failed, None));
+    assert!(counted(silent.turn().clone()).delivery.is_none());
+}
+
+#[test]
+fn behind_a_lost_attempt_the_next_number_is_one_that_nobody_holds() {
+    let mut kit = Kit::empty();
+    kit.push(kit.admitted("go"));
+    let mut turn = kit.turn().clone();
+    turn.lost_numbers = 3;
+    let turn = counted(turn);
+    assert_eq!((turn.current_number(), turn.lost_numbers), (1, 3));
+    assert!(turn.current().expect("an attempt").owner.is_none());
+    // Where an attempt is known, it stays the newest.
+    let mut kit = Kit::new();
+    kit.push(AttemptBegun { attempt: 2, ..kit.attempt(2) });
+    assert_eq!(counted(kit.turn().clone()).attempts.len(), kit.turn().attempts.len());
+    assert_ne!(turn.id, turn_id("t2"));
+}
