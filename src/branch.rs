@@ -13,6 +13,7 @@ pub use compose::content_of;
 
 use crate::draft::History;
 use crate::json::Raw;
+use crate::message;
 use crate::record::{Kind, TreeMode};
 use crate::tree::{self, Leaf, Tree};
 use crate::turn::{Attempt, Mark, Turn};
@@ -153,7 +154,8 @@ fn id_in(entry: &Raw) -> Option<String> {
 }
 
 /// The end of the live branch, if the file holds exactly the beginning of the committed turn below the admission
-/// leaf, in the agent's own entries and without anything else: then only what is missing needs to be written there.
+/// leaf, in the agent's own entries and without anything else, and Pi can go on from them: then only what is missing
+/// needs to be written there.
 pub fn live_tip(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
     let script = Script::of(turn, history, Extent::Steps);
     let later = behind_admission(turn, tree);
@@ -163,6 +165,9 @@ pub fn live_tip(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
     for index in &later {
         let continues = tree.parent(*index) == tip;
         let part = parts.next().filter(|part| continues && part.stands_at(tree, *index))?;
+        if tree.raw_message(*index).is_some_and(|message| !message::pi_opens(&message)) {
+            return None;
+        }
         // A line of ours begins a branch of ours, which is gone on with.
         let entry = tree.entries.get(*index)?;
         if part.forms.iter().any(|form| form.id == *entry.id) {

@@ -109,7 +109,7 @@ fn before(turn: &Turn, tree: &Tree) -> Result<Vec<entries::Line>, ContextError> 
         return Ok(Vec::new());
     };
     let index = tree.find(leaf).ok_or_else(|| ContextError::NoLeaf(leaf.to_owned()))?;
-    let line = |index: &usize| Some(entries::Line { text: Raw::parse(tree.text(*index)).ok()?, seq: None });
+    let line = |index: &usize| Some(entries::Line { text: tree.raw(*index)?, seq: None });
     Ok(tree.path(index).entries.iter().filter_map(line).collect())
 }
 

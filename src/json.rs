@@ -68,10 +68,23 @@ impl Raw {
         Ok(Self::text(text))
     }
 
+    /// Takes JSON that this library composed around bodies or took out of one; `None` for what is not JSON.
+    ///
+    /// Its depth is not looked at: it follows from that of the bodies.
+    pub fn composed(text: &str) -> Option<Self> {
+        RawValue::from_string(compact(text)).ok().map(|raw| Self(raw.into()))
+    }
+
     /// Builds a body from text that this library composed itself.
     fn trusted(text: String) -> Self {
         #[expect(clippy::expect_used, reason = "callers pass text that was just validated or composed")]
         Self(RawValue::from_string(text).expect("composed JSON is valid").into())
+    }
+
+    /// The body as it fits where one level more stands around it: one that has none to spare as the text of its JSON.
+    #[must_use]
+    pub fn inside_one(&self) -> Self {
+        if depth(self.get()) < DEPTH_MAX { self.clone() } else { Self::text(self.get()) }
     }
 
     /// The stored bytes.
@@ -256,7 +269,8 @@ impl ObjectWriter {
 
 /// Whether two values mean the same: white space, key order and escapes apart, numbers by their spelling.
 ///
-/// The keys in `apart` are not compared on the outermost level. Both must nest at most [`DEPTH_MAX`] levels.
+/// The keys in `apart` are not compared on the outermost level. One of both must be known to nest no deeper than what
+/// is composed around bodies.
 pub fn same(left: &str, right: &str, apart: &[&str]) -> bool {
     match (View::of(left), View::of(right)) {
         (View::Other, _) | (_, View::Other) => false,

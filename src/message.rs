@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-pub use pi::{pi_message, pi_result, pi_user};
+pub use pi::{pi_message, pi_opened, pi_opens, pi_result, pi_user};
 
 /// A message format. A stored message is never in a stream's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -156,6 +156,17 @@ pub enum MessageError {
         /// Its position, from 0.
         position: usize,
     },
+    /// A Pi message with content that Pi cannot go on from.
+    #[error(
+        "Pi opens a session only where the content of each message is an array of blocks or a string: the content \
+         of this {role} message {found}"
+    )]
+    PiContent {
+        /// Who speaks.
+        role: String,
+        /// What there is instead.
+        found: Content,
+    },
     /// A line of a session tree.
     #[error("this is an entry of a session tree, not a message: give it to `step entry`")]
     TreeEntry,
@@ -173,6 +184,29 @@ pub enum MessageError {
         /// What does not fit.
         why: String,
     },
+}
+
+/// What stands as content where it cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Something else than an array or a string.
+    Is(&'static str),
+    /// An array whose item at this position is no block, or a text block without its text.
+    Item(usize),
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Is(what) => write!(f, "is {what}"),
+            Self::Item(position) => {
+                write!(
+                    f,
+                    "has an item at position {position} that is no block, or a text block without a text"
+                )
+            }
+        }
+    }
 }
 
 /// Takes what `step message` is given: a message alone, a provider's whole response, or a saved stream.
@@ -210,6 +244,9 @@ pub fn take(text: &str, format: Option<Format>, role: Option<&str>) -> Result<(R
         (meaning, Some(given)) => meaning.with_role(given),
         (meaning, None) => meaning,
     };
+    if meaning.format == Format::Pi {
+        pi::check_content(&raw, &meaning.role_word)?;
+    }
     // A cut-off call never runs, so it may lack even its name.
     match meaning.calls.iter().position(|call| call.tool.is_empty()) {
         Some(position) if !meaning.ending.is_cut_off() => Err(MessageError::NoTool { position }),
@@ -554,8 +591,8 @@ fn args(value: Option<&str>) -> Raw {
 
 /// A part of a body as a body of its own.
 fn keep(part: &str) -> Raw {
-    // A part of a valid body is valid and nests less deeply.
-    Raw::parse(part).unwrap_or_else(|_| Raw::text(part))
+    // A part of a valid body is valid.
+    Raw::composed(part).unwrap_or_else(|| Raw::text(part))
 }
 
 fn type_of(item: &str) -> Option<String> {

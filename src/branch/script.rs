@@ -102,11 +102,14 @@ impl Part {
     }
 
     pub(super) fn says_the_same(&self, tree: &Tree, index: usize) -> bool {
-        let Some(raw) = tree.message(index).and_then(|text| Raw::parse(text).ok()) else { return false };
+        let Some(raw) = tree.raw_message(index) else { return false };
         let role = tree.role(index);
         match &self.shape {
             Shape::User(text) => role.as_deref() == Some("user") && message::text_of(&raw) == *text,
-            Shape::Message(message) => crate::json::same(message.get(), raw.get(), &["timestamp"]),
+            // The agent may spell content that is a string as one, and we never do.
+            Shape::Message(message) => {
+                crate::json::same(message.get(), message::pi_opened(&raw).get(), &["timestamp"])
+            }
             Shape::Result(call) => {
                 role.as_deref() == Some("toolResult")
                     && raw.view().object().and_then(|object| object.string("toolCallId")).as_deref()

@@ -164,7 +164,7 @@ impl Failure {
     /// Adds a member to the error document.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: &(impl Serialize + ?Sized)) -> Self {
-        if let Some(raw) = serde_json::to_string(value).ok().and_then(|text| Raw::parse(&text).ok()) {
+        if let Some(raw) = serde_json::to_string(value).ok().and_then(|text| Raw::composed(&text)) {
             self.more.push((key, raw));
         }
         self

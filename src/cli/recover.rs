@@ -542,7 +542,7 @@ impl Missing {
 /// The lines of a draft, as a dry run shows them.
 fn records(bytes: &[u8]) -> Vec<Raw> {
     let lines = bytes.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| Raw::parse(std::str::from_utf8(line).ok()?).ok()).collect()
+    lines.filter_map(|line| Raw::composed(std::str::from_utf8(line).ok()?)).collect()
 }
 
 fn decisions(turn: &Turn, plan: &Plan) -> Vec<status::DecidedNow> {

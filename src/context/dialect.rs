@@ -52,7 +52,7 @@ pub(super) fn whole_characters(message: &Raw) -> Raw {
         kept = lone.end;
     }
     whole.push_str(text.get(kept..).unwrap_or_default());
-    Raw::parse(&whole).unwrap_or_else(|_| message.clone())
+    Raw::composed(&whole).unwrap_or_else(|| message.clone())
 }
 
 /// Ids of calls as a provider takes them: none twice, none empty, of plain characters.

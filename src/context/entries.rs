@@ -5,7 +5,7 @@
 
 use super::Said;
 use crate::json::{Object, ObjectWriter, Raw, View};
-use crate::message::Role;
+use crate::message::{self, Role};
 use std::collections::HashMap;
 
 const COMPACTION: (&str, &str) = (
@@ -93,7 +93,7 @@ fn compacted<'s, 'a>(path: &'s [Seen<'a>]) -> Vec<&'s Seen<'a>> {
 
 /// What an entry says in Pi's own words; roles that no provider knows are still to be translated.
 fn messages(seen: &Seen<'_>) -> Vec<Raw> {
-    let raw = |text: &str| Raw::parse(text).ok();
+    let raw = Raw::composed;
     match seen.kind.as_str() {
         "message" => seen.entry.get("message").and_then(raw).into_iter().collect(),
         "custom_message" => {
@@ -140,7 +140,7 @@ fn finished(message: &Raw, seq: Option<u64>) -> Option<Said> {
     match word.as_str() {
         "system" | "user" | "assistant" | "toolResult" => {
             if object.get("content").is_some_and(|content| content != "null") {
-                return said(message.clone());
+                return said(message::pi_opened(message));
             }
             // Old or edited files may lack it; Pi reads that as nothing.
             let nothing = if word == "system" { "\"\"" } else { "[]" };

@@ -1,10 +1,11 @@
 //! Pi messages: what they mean, and how messages, inputs and results of other formats stand as Pi's.
 //!
-//! A body that is Pi's already keeps its bytes; where an id has to differ, only that value is replaced.
+//! A body that is Pi's already keeps its bytes; where an id has to differ, or Pi could not go on from its content,
+//! only that value is replaced.
 //! Nothing here knows a session tree: entries, ids and parents are built around these messages.
 
 use super::{
-    Answered, Asked, Block, Ending, Format, Meaning, MessageError, Parts, Role, args, parts, type_of,
+    Answered, Asked, Block, Content, Ending, Format, Meaning, MessageError, Parts, Role, args, parts, type_of,
 };
 use crate::json::{Object, ObjectWriter, Raw, View};
 use std::borrow::Cow;
@@ -14,12 +15,13 @@ const FAILED: [&str; 2] = ["error", "aborted"];
 
 /// The Pi message with the texts and calls of `raw`, whose meaning is `meaning`.
 ///
-/// A Pi body stays as it is. `ids` replace the ids of its calls, by position, where they are `Some`. A message
-/// of tool results becomes that of its first one; a message of several is given to [`pi_result`] one by one.
+/// A Pi body stays as it is, but for what [`pi_opened`] does. `ids` replace the ids of its calls, by position, where
+/// they are `Some`. A message of tool results becomes that of its first one; a message of several is given to
+/// [`pi_result`] one by one.
 pub fn pi_message(meaning: &Meaning, raw: &Raw, ids: &[Option<String>], timestamp_ms: i64) -> Raw {
     let assigned = |position: usize| ids.get(position).and_then(Option::as_deref);
     if meaning.format == Format::Pi {
-        return with_ids(&with_role(raw, &meaning.role_word), &assigned);
+        return pi_opened(&with_ids(&with_role(raw, &meaning.role_word), &assigned));
     }
     if let (Role::ToolResult, Some(answer)) = (&meaning.role, meaning.answers.first()) {
         let tool = answer.tool.as_deref().unwrap_or_default();
@@ -60,13 +62,14 @@ pub fn pi_user(input: &Raw, timestamp_ms: i64) -> Raw {
 
 /// The Pi toolResult message for a result's `content`, as the answer to `call_id`.
 ///
-/// A body that is one already is kept whole but for the id, and `isError` where the record says otherwise.
+/// A body that is one already is kept whole but for the id, `isError` where the record says otherwise, and what
+/// [`pi_opened`] does.
 pub fn pi_result(call_id: &str, tool: &str, content: &Raw, is_error: bool, timestamp_ms: i64) -> Raw {
     let object = content.view().object();
     if let Some(message) =
         object.as_ref().filter(|object| object.string("role").as_deref() == Some("toolResult"))
     {
-        return readdressed(content, message, call_id, tool, is_error);
+        return pi_opened(&readdressed(content, message, call_id, tool, is_error));
     }
     let (blocks, beside) = match (&object, content.view()) {
         (Some(object), _) => result_blocks(object, call_id),
@@ -84,6 +87,89 @@ pub fn pi_result(call_id: &str, tool: &str, content: &Raw, is_error: bool, times
         .raw("isError", if is_error { "true" } else { "false" })
         .raw("timestamp", &timestamp_ms.to_string())
         .finish()
+}
+
+/// A Pi message with content that Pi can go on from; all its other bytes stay.
+///
+/// Pi opens what it likes and goes through the content of a model's message or a tool result as an array: a string
+/// becomes one text block, nothing an empty array. What Pi could not show is shown as JSON.
+pub fn pi_opened(message: &Raw) -> Raw {
+    let Some(object) = message.view().object() else { return message.clone() };
+    let form = ContentForm::of(&object.string("role").unwrap_or_default());
+    let content = object.get("content").unwrap_or("null");
+    let Some(opened) = opened(content, form) else { return message.clone() };
+    let mut edits = Edits::of(message);
+    edits.set(&object, "content", &opened);
+    edits.finish()
+}
+
+/// Whether Pi can go on from a message as it is; no content at all it reads as an empty array itself.
+pub fn pi_opens(message: &Raw) -> bool {
+    let Some(object) = message.view().object() else { return false };
+    let form = ContentForm::of(&object.string("role").unwrap_or_default());
+    let content = object.get("content").unwrap_or("null");
+    content == "null" || opened(content, form).is_none()
+}
+
+/// Refuses a message that says something Pi has no place for.
+pub(super) fn check_content(raw: &Raw, role: &str) -> Result<(), MessageError> {
+    let content = raw.view().object().and_then(|message| message.get("content")).unwrap_or("null");
+    let found = match View::of(content) {
+        _ if ContentForm::of(role) == ContentForm::Foreign => return Ok(()),
+        View::Null | View::String(_) => return Ok(()),
+        View::Array(items) => match items.iter().position(|item| !is_opened(item)) {
+            None => return Ok(()),
+            Some(position) => Content::Item(position),
+        },
+        View::Object(_) => Content::Is("an object"),
+        View::Number(_) => Content::Is("a number"),
+        View::Bool(_) => Content::Is("true or false"),
+        View::Other => Content::Is("not JSON"),
+    };
+    Err(MessageError::PiContent { role: role.to_owned(), found })
+}
+
+/// In which form Pi takes the content of a role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ContentForm {
+    /// An array of blocks.
+    Blocks,
+    /// The same, or a string.
+    BlocksOrText,
+    /// A role of Pi's own, which is its own business.
+    Foreign,
+}
+
+impl ContentForm {
+    fn of(role: &str) -> Self {
+        match role {
+            "assistant" | "toolResult" => Self::Blocks,
+            "user" | "system" => Self::BlocksOrText,
+            _ => Self::Foreign,
+        }
+    }
+}
+
+/// The content in a form that Pi takes; `None` where it is in one.
+fn opened(content: &str, form: ContentForm) -> Option<String> {
+    match (form, View::of(content)) {
+        (ContentForm::Foreign, _) | (ContentForm::BlocksOrText, View::Null | View::String(_)) => None,
+        (ContentForm::Blocks, View::Null) => Some("[]".to_owned()),
+        // Providers refuse empty text.
+        (ContentForm::Blocks, View::String(text)) if text.is_empty() => Some("[]".to_owned()),
+        (_, View::Array(items)) if items.iter().all(|item| is_opened(item)) => None,
+        (_, View::Array(items)) => {
+            let block = |item: &&str| if is_opened(item) { (*item).to_owned() } else { as_text(item) };
+            Some(format!("[{}]", items.iter().map(block).collect::<Vec<_>>().join(",")))
+        }
+        (_, _) => Some(format!("[{}]", as_text(content))),
+    }
+}
+
+/// Whether Pi gets past an item of a content: it reads the type of each, and the text of a text.
+fn is_opened(item: &str) -> bool {
+    let Some(block) = View::of(item).object() else { return false };
+    block.string("type").as_deref() != Some("text") || block.string("text").is_some()
 }
 
 pub(super) fn read(raw: &Raw) -> Result<Parts<'_>, MessageError> {
@@ -247,9 +333,13 @@ fn is_block(raw: &str) -> bool {
 
 /// A body as one text block: a string as itself, in its own spelling, other JSON as its text.
 fn text_block(body: &Raw) -> String {
-    match body.view() {
-        View::String(_) => format!("[{}]", spelled_block(body.get())),
-        _ => format!("[{}]", spelled_block(Raw::text(body.get()).get())),
+    format!("[{}]", as_text(body.get()))
+}
+
+fn as_text(value: &str) -> String {
+    match View::of(value) {
+        View::String(_) => spelled_block(value),
+        _ => spelled_block(Raw::text(value).get()),
     }
 }
 
@@ -334,6 +424,6 @@ impl<'a> Edits<'a> {
         for (at, bytes, value) in &self.list {
             text.replace_range(*at..at + bytes, value);
         }
-        Raw::parse(&text).unwrap_or_else(|_| self.raw.clone())
+        Raw::composed(&text).unwrap_or_else(|| self.raw.clone())
     }
 }

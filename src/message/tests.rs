@@ -676,3 +676,61 @@ fn a_stream_that_ends_in_a_half_said_call_without_a_reason_is_unfinished() {
     let half = take(&anthropic(r#""{\"x\":""#), None, None).expect_err("half of it");
     assert!(matches!(half, MessageError::Unfinished("stop_reason")), "{half}");
 }
+
+#[test]
+fn pi_goes_on_from_content_that_is_an_array() {
+    let opened = |role: &str, content: &str| {
+        let message =
+            raw(&format!(r#"{{"content":0,"role":"{role}","n":1e2,"content":{content},"d\u0061y":1}}"#));
+        let opened = pi_opened(&message);
+        assert_eq!(pi_opened(&opened), opened, "said again");
+        assert_eq!(pi_opens(&message), content == "null" || opened == message, "{content}");
+        let around =
+            opened.get().strip_prefix(&format!(r#"{{"content":0,"role":"{role}","n":1e2,"content":"#));
+        around.and_then(|rest| rest.strip_suffix(r#","d\u0061y":1}"#)).expect("all else stays").to_owned()
+    };
+    for role in ["assistant", "toolResult"] {
+        assert_eq!(opened(role, r#""a\u0062\ud800""#), r#"[{"type":"text","text":"a\u0062\ud800"}]"#);
+        assert_eq!(opened(role, r#""""#), "[]");
+        assert_eq!(opened(role, "null"), "[]");
+    }
+    for role in ["user", "system"] {
+        for content in [r#""a""#, r#""""#, "null", r#"[{"type":"text","text":"a"}]"#] {
+            assert_eq!(opened(role, content), content);
+        }
+    }
+    for role in ["assistant", "toolResult", "user", "system"] {
+        assert_eq!(opened(role, "1e2"), r#"[{"type":"text","text":"1e2"}]"#);
+        let mixed = r#"[{"type":"odd","x":1},"a",null,{"type":"text"}]"#;
+        let shown = r#"[{"type":"odd","x":1},{"type":"text","text":"a"},{"type":"text","text":"null"},{"type":"text","text":"{\"type\":\"text\"}"}]"#;
+        assert_eq!(opened(role, mixed), shown);
+    }
+    // Roles of Pi's own are its own business.
+    assert_eq!(opened("bashExecution", "1"), "1");
+    assert_eq!(pi_opened(&raw(r#"{"role":"assistant"}"#)).get(), r#"{"content":[],"role":"assistant"}"#);
+    assert_eq!(pi_opened(&raw("7")), raw("7"));
+}
+
+#[test]
+fn content_that_pi_cannot_go_on_from_is_refused() {
+    let found = |content: &str, role: &str| {
+        let refused = take(&format!(r#"{{"content":{content}}}"#), Some(Format::Pi), Some(role)).unwrap_err();
+        let MessageError::PiContent { role: of, found } = refused else { panic!("{refused}") };
+        assert_eq!(of, role);
+        found
+    };
+    for role in ["assistant", "toolResult", "user", "system"] {
+        assert_eq!(found("7", role), Content::Is("a number"));
+        assert_eq!(found("{}", role), Content::Is("an object"));
+        assert_eq!(found("true", role), Content::Is("true or false"));
+        assert_eq!(found(r#"[{"type":"odd"},"x"]"#, role), Content::Item(1));
+        assert_eq!(found(r#"[{"type":"text","text":7}]"#, role), Content::Item(0));
+    }
+    for fine in [r#""x""#, "null", "[]", r#"[{"type":"odd"}]"#] {
+        take(&format!(r#"{{"content":{fine}}}"#), Some(Format::Pi), Some("assistant")).expect("taken");
+    }
+    take(r#"{"content":7}"#, Some(Format::Pi), Some("custom")).expect("Pi's own");
+    let told =
+        take(r#"{"role":"assistant","content":7,"stopReason":"stop"}"#, None, None).unwrap_err().to_string();
+    assert!(told.ends_with("the content of this assistant message is a number"), "{told}");
+}

@@ -3,8 +3,9 @@
 //! Ids come from what an entry stands for, so that a repeated recovery finds what is there. An entry of the
 //! agent is copied by replacing the ids in its text and nothing else. Nothing here reads or writes a file.
 
-use super::VERSION;
-use crate::json::{DEPTH_MAX, Object, ObjectWriter, Raw, View, depth, same, sha256_hex};
+use super::{DEPTH_MAX, VERSION};
+use crate::json::{Object, ObjectWriter, Raw, View, depth, same, sha256_hex};
+use crate::message;
 
 /// `customType` of the entry that ends a branch of ours.
 pub const MARKER_TYPE: &str = "turnkeep.branch";
@@ -84,7 +85,8 @@ pub fn marker(entry: &str) -> Option<Marker> {
     Some(Marker { session: data.string("session")?, turn: data.string("turn")?, head: data.string("head")? })
 }
 
-/// A copy of an agent's entry under another id and parent; all else keeps its bytes and its order.
+/// A copy of an agent's entry under another id and parent; all else keeps its bytes and its order, but for content of
+/// a message that Pi could not go on from ([`message::pi_opened`]).
 ///
 /// The ids of other entries in it (`firstKeptEntryId`, `targetId`, `fromId`) go through `map`, which returns
 /// an id that it does not know as it is, and `None` for an entry that is left out: then this one is left out
@@ -101,6 +103,7 @@ pub fn entry_with(
         return entry_with(once_each(&object).get(), id, parent, map);
     }
     let old = object.string("id");
+    let is_message = object.string("type").as_deref() == Some("message");
     let (id, parent) = (spelled(Some(id)), spelled(parent));
     let mut copy = String::with_capacity(entry.len() + 32);
     let mut rest = entry;
@@ -108,6 +111,7 @@ pub fn entry_with(
         let replacement = match key.as_str() {
             "id" => id.clone(),
             "parentId" => parent.clone(),
+            "message" if is_message => message::pi_opened(&Raw::composed(value)?).get().to_owned(),
             key if REFERENCES.contains(&key) => match View::of(value) {
                 View::String(target) if Some(&target) == old.as_ref() => id.clone(),
                 View::String(target) => spelled(Some(&map(&target)?)),

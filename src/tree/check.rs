@@ -8,8 +8,10 @@ use super::finding::{
     Finding, Severity, at_entry, at_header, at_line, at_other, list, name, span, whole_file,
 };
 use super::shape::{Shape, set};
-use super::{EntryLine, HeaderFault, Leaf, Other, OtherLine, Parent, Path, Tail, Top, Tree, Writable};
-use crate::json::{DEPTH_MAX, View, depth, lone_surrogates};
+use super::{
+    DEPTH_MAX, EntryLine, HeaderFault, Leaf, Other, OtherLine, Parent, Path, Tail, Top, Tree, Writable,
+};
+use crate::json::{View, depth, lone_surrogates};
 use memchr::memmem;
 use std::collections::HashSet;
 

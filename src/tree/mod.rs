@@ -18,13 +18,19 @@ pub use check::{Refusal, check, check_path};
 pub use finding::{Finding, Severity};
 pub use read::read;
 
-use crate::json::{Object, View};
+use crate::json::{self, Object, Raw, View};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The version that is written to; older ones Pi rewrites when it opens them.
 pub const VERSION: u64 = 3;
+
+/// Lines of a session file are read if they nest at most this many levels, which is what our own may have.
+///
+/// The deepest body on a line of ours is arguments that a provider gave in a string: they stand in an object of their
+/// own if they are none, in their block, the content, the message and the entry.
+pub const DEPTH_MAX: usize = json::DEPTH_MAX + 5;
 
 /// A session file, line by line.
 #[derive(Debug)]
@@ -409,6 +415,16 @@ impl Tree {
         View::of(self.text(index)).object().unwrap_or(Object(Vec::new()))
     }
 
+    /// An entry as a value of its own; `None` where it nests too deeply to be read.
+    pub fn raw(&self, index: usize) -> Option<Raw> {
+        readable(self.text(index))
+    }
+
+    /// An entry's message as a value of its own; `None` where there is none, or it nests too deeply to be read.
+    pub fn raw_message(&self, index: usize) -> Option<Raw> {
+        readable(self.message(index)?)
+    }
+
     /// The raw JSON of an entry's `message`, of whatever kind the entry is.
     pub fn message(&self, index: usize) -> Option<&str> {
         Some(self.slice(self.entries.get(index)?.message.as_ref()?))
@@ -425,4 +441,8 @@ impl Tree {
     fn slice(&self, range: &Range<usize>) -> &str {
         self.text.get(range.clone()).unwrap_or_default()
     }
+}
+
+fn readable(text: &str) -> Option<Raw> {
+    if json::depth(text) <= DEPTH_MAX { Raw::composed(text) } else { None }
 }

@@ -644,8 +644,8 @@ fn nesting_costs_no_stack() {
         lines[2] = lines[2].replace("\"x\"", &("[".repeat(levels) + &"]".repeat(levels)));
         tree(&lines)
     };
-    assert_eq!(codes(&nested(998)), []);
-    for levels in [999, 100_000] {
+    assert_eq!(codes(&nested(DEPTH_MAX - 2)), []);
+    for levels in [DEPTH_MAX - 1, 100_000] {
         let found = only(&nested(levels));
         assert_eq!((found.code, found.severity, found.line), ("tree-too-deep", Severity::Damage, Some(4)));
         assert!(found.message.contains(&format!("nests {} levels deep", levels + 2)), "{found:?}");

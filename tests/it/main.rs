@@ -39,6 +39,7 @@ mod kit;
 mod message;
 mod nested;
 mod onto_live;
+mod opened;
 mod owner;
 mod paths;
 mod person;

@@ -321,6 +321,27 @@ scenario_twin_ids() {
   same "settlements" 1 "$(count_records '.kind == "settled" and .status == "failed"')"
 }
 
+# A session file that a shell driver had written for it, from messages whose content is a string, empty or not there:
+# stock Pi goes on with it.
+scenario_strings() {
+  open_scenario "$(script "$(says 'Final.')")"
+  local file=$E/sessions/chat.jsonl ticket call='{"type":"toolCall","id":"c1","name":"bash","arguments":{}}' content
+  ticket=$(cd "$E/work" && turnkeep admit lab --text 'the question' --owner-pid none --tree "$file" --tree-mode append)
+  say() { turnkeep step --ticket "$ticket" "$@" >>"$E/steps.out" || fail "step $1 exited $?"; }
+  say message - <<<"{\"role\":\"assistant\",\"content\":[$call],\"stopReason\":\"toolUse\"}"
+  say claim c1
+  say result c1 - <<<'{"role":"toolResult","toolCallId":"c1","toolName":"bash","content":"made","isError":false}'
+  for content in '"content":"done",' '"content":"",' '"content":null,' ''; do
+    say message - <<<"{\"role\":\"assistant\",$content\"stopReason\":\"stop\"}"
+  done
+  say settle --status failed
+  same "contents that are no array" "" "$(jq -c 'select(.message.role == "assistant" or .message.role == "toolResult") | .message.content | select(type != "array")' "$file")"
+  same "the answer" "Final." "$(TURNKEEP_PI_SESSION=other pi --session "$file" 'go on')"
+  same "what the model was sent" system,user,assistant,tool,assistant,user "$(roles)"
+  same "the result" made "$(told c1)"
+  sound done 'Final.'
+}
+
 # A tool that does not exist and arguments that do not fit: answered as not run, and the turn goes on.
 scenario_unknown_tool() {
   open_scenario "$(script "$(jq -nc '{text: "Two calls.", calls: [{id: "none", name: "nosuchtool", arguments: {}}, {id: "bad", name: "bash", arguments: {cmd: "x"}}]}')" "$(says 'Final.')")"

@@ -8,7 +8,6 @@ use super::super::error::{Exit, Failure};
 use super::super::output::{brief, escaped};
 use super::Seen;
 use crate::branch;
-use crate::json::Raw;
 use crate::message;
 use crate::tree::{self, Finding, Leaf, Severity, Tail, Tree};
 use crate::treefile;
@@ -166,11 +165,8 @@ fn line(tree: &Tree, marks: &Marks<'_>, index: usize, depth: usize, text: &mut S
         tags.push("<- active leaf");
     }
     let what = tree.role(index).unwrap_or_else(|| entry.kind.to_string());
-    let said = tree
-        .message(index)
-        .and_then(|message| Raw::parse(message).ok())
-        .map(|message| brief(&message::text_of(&message), 60))
-        .unwrap_or_default();
+    let said =
+        tree.raw_message(index).map(|message| brief(&message::text_of(&message), 60)).unwrap_or_default();
     let mark = if is_ours { '*' } else { ' ' };
     let row = format!("{mark} {}{} {what} {said}", "  ".repeat(depth), entry.id);
     let row = format!("{} {}", escaped(row.trim_end()), tags.join(" "));

@@ -366,7 +366,7 @@ pub(super) fn keep_straggler(
 ) -> Failure {
     let mut content =
         crate::json::ObjectWriter::default().raw("error", if outcome.error { "true" } else { "false" });
-    content = content.raw("content", crate::branch::content_of(outcome).get());
+    content = content.raw("content", crate::branch::content_of(outcome).inside_one().get());
     let straggler = Straggler {
         turn: turn.id.clone(),
         attempt: step.ticket.attempt,

@@ -184,7 +184,7 @@ impl Wanted<'_> {
             turn: turn.id.clone(),
             attempt,
             r#ref: None,
-            content: ObjectWriter::default().raw("receipt", receipt.get()).finish(),
+            content: ObjectWriter::default().raw("receipt", receipt.inside_one().get()).finish(),
             why,
         };
         keep_once(step, history, straggler).map(Some)

@@ -7,7 +7,7 @@ use super::message::last_model_body;
 use super::{Step, Tickets, content};
 use crate::explain;
 use crate::json::Raw;
-use crate::message::{self, Ending, Meaning, Role};
+use crate::message::{self, Ending, Meaning, MessageError, Role};
 use crate::record::{Kind, Message, NotRunWhy, Settled, SettledStatus};
 use crate::turn::Turn;
 
@@ -110,6 +110,10 @@ impl Given {
         match message::take(text, None, None) {
             Ok((raw, meaning)) if meaning.role == Role::Assistant => {
                 Ok(Self::Message(raw, Box::new(meaning)))
+            }
+            // It is plainly meant to be a message.
+            Err(MessageError::PiContent { role, found }) if Role::of(&role) == Role::Assistant => {
+                Err(MessageError::PiContent { role, found }.into())
             }
             _ => Ok(Self::Reply(Raw::structured_or_text(text)?)),
         }
