@@ -327,7 +327,7 @@ pub struct DeliverArgs {
     #[arg(long, requires = "why")]
     pub waive: bool,
     /// Why
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub why: Option<String>,
     /// CMD gets the reply's bytes, not its text
     #[arg(long)]
@@ -367,7 +367,7 @@ pub struct ApproveArgs {
     #[command(flatten)]
     pub person: PersonArgs,
     /// Why the act is forced
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub why: Option<String>,
 }
 
@@ -385,7 +385,7 @@ pub struct DenyArgs {
     #[command(flatten)]
     pub person: PersonArgs,
     /// Why the act is forced
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub why: Option<String>,
 }
 
@@ -409,7 +409,7 @@ pub struct ReconcileArgs {
     #[command(flatten)]
     pub person: PersonArgs,
     /// Why the act is forced
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub why: Option<String>,
 }
 
@@ -470,7 +470,7 @@ pub struct RecoverArgs {
     #[arg(long, requires = "why", requires = "by")]
     pub unpark: bool,
     /// Why
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub why: Option<String>,
     /// Who
     #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]

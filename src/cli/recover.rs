@@ -107,6 +107,12 @@ impl<'a> Recovery<'a> {
 /// Runs the command.
 pub fn run(context: &Context, args: RecoverArgs) -> Result<Exit, Failure> {
     become_cmd::check(&args.cmd)?;
+    if args.why.is_some() && !(args.force || args.salvage || args.unpark) {
+        return Err(Failure::usage("why_of_nothing", "--why goes with --force, --salvage or --unpark"));
+    }
+    if args.by.is_some() && !args.unpark {
+        return Err(Failure::usage("by_of_nothing", "--by goes with --unpark"));
+    }
     if args.all {
         return all::run(context, &args);
     }

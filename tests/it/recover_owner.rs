@@ -412,3 +412,20 @@ fn an_original_and_a_recoverer_at_once() {
         sandbox.run(["verify", "s"]).ok();
     }
 }
+
+/// Words that nobody would read are refused: whoever gave them meant something by them.
+#[test]
+fn a_reason_goes_with_what_it_is_the_reason_of() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    sandbox.admit(&owner, "s", &["--turn", "t1"]);
+    sandbox.unchanged("s", || {
+        for words in [["--why", "I looked"], ["--by", "ann"]] {
+            sandbox.run([["recover", "s"], words].concat()).exits(2).says(words[0]);
+            sandbox.run([["recover", "--all"], words].concat()).exits(2).says(words[0]);
+        }
+        sandbox.run(["recover", "s", "--force", "--why", ""]).exits(2).says("--why");
+        sandbox.run(["recover", "s", "--force"]).exits(2).says("--why");
+    });
+    sandbox.run(["recover", "s", "--force", "--why", "I looked", "--owner-pid", "none"]).ok();
+}
