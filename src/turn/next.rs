@@ -350,3 +350,6 @@ fn nested_in_running(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> O
         _ => Some(Decision::Await),
     }
 }
+
+#[cfg(test)]
+mod tests;
