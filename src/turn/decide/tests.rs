@@ -527,6 +527,27 @@ fn a_call_around_an_unsafe_one_counts_as_never_however_deep_it_is_nested() {
     assert_eq!(kit.decision(outer), Decision::Interrupt, "it ran, and would run again under another key");
 }
 
+/// Operators and models read why.
+#[test]
+fn a_ruling_says_what_it_rests_on() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:keyed", "b:safe", "c:safe", "d:safe"]);
+    kit.claim(asked[0]);
+    kit.claim(asked[1]);
+    kit.claim(asked[2]);
+    kit.recover(&[(asked[2], Decision::Hold)]);
+    kit.push(kit.reconciled(asked[2], crate::record::ReconciledOutcome::NotApplied));
+    let why = |call: CallRef| kit.now(0, |now| rule(kit.turn(), kit.at_ref(call).expect("a call"), now)).why;
+    for (call, said, unsaid) in [
+        (asked[0], "with the same key", "never claimed"),
+        (asked[1], "claimed", "same key"),
+        (asked[2], "it was not applied", "never claimed"),
+        (asked[3], "never claimed", "not applied"),
+    ] {
+        assert!(why(call).contains(said) && !why(call).contains(unsaid), "{call}: {}", why(call));
+    }
+}
+
 #[test]
 fn a_nested_call_that_is_not_safe_any_more_makes_its_parent_never() {
     let mut kit = Kit::new();

@@ -371,3 +371,69 @@ fn behind_a_lost_attempt_the_next_number_is_one_that_nobody_holds() {
     assert_eq!(counted(kit.turn().clone()).attempts.len(), kit.turn().attempts.len());
     assert_ne!(turn.id, turn_id("t2"));
 }
+
+// A turn whose admission is lost.
+
+#[test]
+fn a_turn_goes_on_though_its_admission_is_lost() {
+    let mut kit = Kit::with_key();
+    let admitted = kit.turn().admitted.offset;
+    let asked = kit.ask_one("never");
+    kit.claim(asked);
+    for lost in [vec![1], vec![1, 2], vec![1, 2, 3]] {
+        let session = read_without(&kit, &lost).unwrap_or_else(|why| panic!("{lost:?}: {why}"));
+        let turn = session.turn(&kit.turn).expect("the turn");
+        assert_eq!((turn.gap, turn.lost_records, turn.input.get()), (Gap::Admission, true, "\"\""));
+        assert_eq!(turn.admitted.offset, admitted, "from where it may have begun");
+        assert_eq!(turn.current_number(), 1);
+        assert!(call(turn, asked).may_have_run());
+        assert!(session.knows(&kit.turn) && session.turn_of_key("k1").is_none());
+    }
+    // Its key is known again once a record tells it.
+    kit.answer(asked, "x");
+    kit.push(kit.settled(SettledStatus::Completed, Some("r")));
+    kit.push(kit.delivery(DeliveryState::Begun));
+    let session = read_without(&kit, &[1]).expect("a session");
+    assert_eq!(session.turn_of_key("k1"), Some(&kit.turn));
+}
+
+#[test]
+fn what_is_no_step_proves_no_admission() {
+    let mut kit = Kit::new();
+    kit.push(kit.note(1));
+    assert!(read_without(&kit, &[1, 2]).is_err());
+    let mut kit = Kit::new();
+    kit.push(kit.straggler(None, 1));
+    assert!(read_without(&kit, &[1, 2]).is_err());
+    // Without a loss there is no turn that was never admitted.
+    let mut kit = Kit::new();
+    kit.turn = turn_id("t9");
+    kit.refuse(kit.attempt(1));
+}
+
+#[test]
+fn a_record_behind_lost_ones_has_a_number_behind_theirs() {
+    let mut kit = Kit::new();
+    kit.push(kit.note(1));
+    kit.push(kit.note(1));
+    kit.push(kit.note(1));
+    let newest = newest(&kit);
+    let session = read_without(&kit, &[newest - 1, newest]).expect("a session");
+    assert_eq!((session.head.seq, session.next_seq()), (newest - 2, newest + 1));
+    assert_eq!(session.turn(&kit.turn).expect("the turn").lost_numbers, 0, "nothing stands behind them yet");
+    let session = read_without(&kit, &[newest - 2, newest - 1]).expect("a session");
+    assert_eq!(session.next_seq(), newest + 1);
+    assert_eq!(session.turn(&kit.turn).expect("the turn").lost_numbers, 2);
+}
+
+#[test]
+fn a_call_of_which_all_is_lost_is_run_only_where_it_may_have_begun() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:safe", "b:safe"]);
+    let message = newest(&kit);
+    kit.claim(asked[1]);
+    let turn = without(&kit, &[message]);
+    let decide = |asked: CallRef| kit.now(0, |now| crate::turn::decide::rule(&turn, call(&turn, asked), now));
+    assert_eq!(decide(asked[0]).decision, Decision::NotRun);
+    assert_eq!(decide(asked[1]).decision, Decision::Hold, "no model can be told of it");
+}
