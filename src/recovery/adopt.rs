@@ -186,7 +186,7 @@ fn walk(
     }
 }
 
-/// Why an entry is not taken for the dead agent's own.
+/// Why an entry that may follow is not taken for the dead agent's own.
 enum Stop {
     /// A result of a call that nobody claimed.
     Unjournaled(String),
@@ -205,11 +205,10 @@ fn stop_at(trial: &Draft, turn: &Turn, raw: &Raw) -> Option<Stop> {
         }
     }
     match meaning.role {
-        Role::User if meaning.answers.is_empty() => {
+        Role::User => {
             let joined = turn.awaits_steered(&meaning.text);
             (turn.has_model_message() && !joined).then_some(Stop::Foreign)
         }
-        Role::Assistant => turn.check_model_message(&meaning).is_err().then_some(Stop::Foreign),
         _ => None,
     }
 }

@@ -75,8 +75,9 @@ pub fn is_ahead(session: &Session, turn: &Turn, history: &History, tree: &Tree, 
     if !gone || !open || !owns_tree(session, turn) || !next::waits(turn, now) {
         return false;
     }
-    let (behind, line_bytes_max) = (turn.newest.offset + 1, crate::chain::LINE_BYTES_MAX);
-    let draft = Draft::new(session.clone(), history.clone(), now.at.clone(), behind, line_bytes_max);
+    // Nothing of it is written, so where its lines would stand is of no account.
+    let (offset, line_bytes_max) = (turn.newest.offset, crate::chain::LINE_BYTES_MAX);
+    let draft = Draft::new(session.clone(), history.clone(), now.at.clone(), offset, line_bytes_max);
     let adoption = adopt::adopt(&draft, &turn.id, tree, now.policy);
     // A recover that refuses does not go on either.
     let refused = adoption.moved_on.is_some() || adoption.unjournaled.is_some();
@@ -90,7 +91,7 @@ pub(super) fn waits_with(
     adoption: &Adoption,
     now: &Now<'_>,
 ) -> Result<bool, DraftError> {
-    if adoption.entries.is_empty() || turn.settled.is_some() {
+    if adoption.entries.is_empty() {
         return Ok(next::waits(turn, now));
     }
     let mut trial = adopt::trial_of(draft, turn)?;

@@ -379,17 +379,7 @@ impl Planner<'_> {
         for entry in &adoption.entries {
             adopt::journal(&mut self.plan.draft, &self.id, entry, self.around.now.policy)?;
         }
-        // A cut-off message may stand in the journal without what its step wrote behind it.
-        self.close_cut_off()?;
         self.plan.notes.extend(adoption.notes.iter().cloned());
-        Ok(())
-    }
-
-    /// Calls of a message that was cut off never run.
-    fn close_cut_off(&mut self) -> Result<(), Refusal> {
-        for not_run in cut_off_calls(self.turn()) {
-            self.plan.draft.push(not_run)?;
-        }
         Ok(())
     }
 
@@ -515,7 +505,7 @@ impl Planner<'_> {
     /// An open turn always gets its branch; a settled one only if the file lacks it.
     fn branch_is_wanted(&self) -> bool {
         let Some(tree) = self.tree() else { return false };
-        self.turn().settled.is_none() || !self.settled_and_whole(tree) || self.branch_is_due()
+        !self.settled_and_whole(tree) || self.branch_is_due()
     }
 
     fn branch_is_there(&self) -> bool {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::branch;
 use crate::record::{
-    Admitted, Approval, ApprovalDecision, CallRef, DeliveryState, Kind, Outcome, ReconciledOutcome, Record,
-    SettledStatus,
+    Admitted, AdmittedTree, Approval, ApprovalDecision, CallRef, DeliveryState, Hash, Kind, Outcome,
+    ReconciledOutcome, Record, Repaired, SettledStatus,
 };
 use crate::testkit::{
     File, Kit, asked_by, at, entry, model, other_entry, policy, process, tool_result, turn_id, user,
@@ -432,6 +432,10 @@ fn a_file_that_never_was_is_made_with_a_header() {
     let mut kit = Kit::on(&File::default(), TreeMode::Branch);
     let header =
         r#"{"type":"session","version":3,"id":"own","timestamp":"2026-11-29T15:00:00.000Z","cwd":"/w"}"#;
+    // An entry of the agent's own is no header.
+    kit.push(kit.entry(
+        r#"{"type":"model_change","id":"c1","parentId":null,"timestamp":"2026-11-29T15:00:00.000Z"}"#,
+    ));
     let without = kit.plan(Some(&File::default())).expect("a plan");
     assert!(without.header.as_ref().expect("a header").get().contains(r#""cwd":"/home/user""#));
     kit.push(kit.entry(header));
@@ -439,8 +443,18 @@ fn a_file_that_never_was_is_made_with_a_header() {
     assert_eq!(plan.header.as_ref().map(Raw::get), Some(header));
     let mut file = File::default();
     kit.carry_out(&plan, Some(&mut file));
-    assert_eq!(file.branch_behind("-"), ["user:go", "custom"]);
+    assert_eq!(file.branch_behind("-"), ["user:go", "model_change", "custom"]);
     assert!(crate::tree::check_path(&file.tree(), None).is_ok());
+}
+
+#[test]
+fn another_session_file_in_its_place_is_refused() {
+    let (kit, file, _) = asked(&[]);
+    let other = File(file.0.replace(r#""id":"pi-1""#, r#""id":"pi-2""#));
+    let refusal = kit.plan(Some(&other)).expect_err("another one");
+    let named =
+        matches!(&refusal, Refusal::OtherTree { expected, found } if expected == "pi-1" && found == "pi-2");
+    assert!(named, "{refusal}");
 }
 
 #[test]
@@ -463,6 +477,39 @@ fn an_agent_that_journals_messages_and_keeps_its_file_is_not_adopted_twice() {
     let plan = kit.plan(Some(&file)).expect("nobody else wrote");
     assert_eq!(planned(&kit, &plan), ["attempt", "entry", "recovered"], "the result alone is new");
     assert!(plan.notes.is_empty(), "{:?}", plan.notes);
+}
+
+#[test]
+fn what_stood_on_the_leaf_before_admission_is_not_the_dead_agents() {
+    let file = File::new();
+    let mut kit = Kit::empty();
+    let admitted = kit.admitted_on(&file, TreeMode::Branch, "go");
+    let on_a2 = admitted.tree.clone().expect("a tree");
+    let leaf_at = file.tree().entry("a1").map(|a1| a1.offset);
+    let on_a1 = AdmittedTree { leaf: Some("a1".to_owned()), leaf_at, ..on_a2 };
+    kit.push(Admitted { tree: Some(on_a1), ..admitted });
+    kit.push(kit.attempt(1));
+    let plan = kit.plan(Some(&file)).expect("a plan");
+    assert_eq!(planned(&kit, &plan), ["attempt", "recovered"]);
+    assert!(plan.notes.is_empty(), "{:?}", plan.notes);
+}
+
+#[test]
+fn of_many_foreign_entries_five_are_named_and_the_rest_counted() {
+    let told = |count: usize| {
+        let kit = Kit::on(&File::new(), TreeMode::Branch);
+        let strangers: Vec<String> =
+            (1..=count).map(|n| entry(&format!("z{n}"), "a1", &model("a stranger", "stop", &[]))).collect();
+        kit.plan(Some(&agents_file(&strangers))).expect("a plan").notes[0].clone()
+    };
+    let five = "z1 (line 4), z2 (line 5), z3 (line 6), z4 (line 7), z5 (line 8)";
+    for (count, expected) in [
+        (1, "1 entry since admission that this turn does not have: z1 (line 4)".to_owned()),
+        (5, format!("5 entries since admission that this turn does not have: {five}")),
+        (7, format!("7 entries since admission that this turn does not have: {five} and 2 more")),
+    ] {
+        assert_eq!(told(count), format!("the session file has {expected}"));
+    }
 }
 
 // Waiting, parking.
@@ -532,6 +579,10 @@ fn waiting_counts_the_entries_that_would_be_journaled() {
     assert_eq!(kit.plan(Some(&file)).expect("a plan").verdict, Verdict::Waiting);
 }
 
+fn ahead(kit: &Kit, file: &File) -> bool {
+    kit.now(0, |now| is_ahead(kit.session(), kit.turn(), &kit.draft.history, &file.tree(), now))
+}
+
 /// `next` counts what a recover would journal, as the recover does.
 #[test]
 fn next_is_recover_where_what_the_dead_agent_wrote_moves_the_turn() {
@@ -544,9 +595,8 @@ fn next_is_recover_where_what_the_dead_agent_wrote_moves_the_turn() {
     let call = CallRef { seq: kit.push(kit.entry(&said)).seq, position: 0 };
     kit.claim(call);
     let next = |kit: &Kit, file: &File| {
-        let ahead =
-            kit.now(0, |now| is_ahead(kit.session(), kit.turn(), &kit.draft.history, &file.tree(), now));
-        kit.next_at(0, if ahead { BranchState::Ahead } else { BranchState::UpToDate }, Asker::Other).r#do
+        let branch = if ahead(kit, file) { BranchState::Ahead } else { BranchState::UpToDate };
+        kit.next_at(0, branch, Asker::Other).r#do
     };
     let told = entry("r1", "m1", &tool_result("a", "paid"));
     let (short, long) = (agents_file(std::slice::from_ref(&said)), agents_file(&[said, told]));
@@ -560,6 +610,27 @@ fn next_is_recover_where_what_the_dead_agent_wrote_moves_the_turn() {
     kit.living.clear();
     kit.push(kit.parked());
     assert_eq!(next(&kit, &long), Do::Unpark);
+}
+
+#[test]
+fn a_file_is_not_ahead_where_its_recover_would_refuse_or_nothing_waits() {
+    let mut kit = Kit::on(&File::new(), TreeMode::Branch);
+    let said = entry("m1", "a2", &model("x", "toolUse", &["a:hold"]));
+    let call = CallRef { seq: kit.push(kit.entry(&said)).seq, position: 0 };
+    assert!(!ahead(&kit, &agents_file(std::slice::from_ref(&said))), "it can be run");
+    kit.claim(call);
+    let told = agents_file(&[said, entry("r1", "m1", &tool_result("a", "paid"))]);
+    assert!(ahead(&kit, &told));
+    let behind = |line: String| {
+        let mut file = told.clone();
+        file.add(&line);
+        file
+    };
+    let moved_on = behind(entry("u2", "r1", &user("something else")));
+    assert!(matches!(kit.plan(Some(&moved_on)), Err(Refusal::MovedOn { .. })));
+    let unjournaled = behind(entry("r2", "r1", &tool_result("b", "nobody asked")));
+    assert!(matches!(kit.plan(Some(&unjournaled)), Err(Refusal::Unjournaled { .. })));
+    assert!(!ahead(&kit, &moved_on) && !ahead(&kit, &unjournaled));
 }
 
 #[test]
@@ -683,6 +754,66 @@ fn an_unfinished_recover_keeps_its_number_only_where_its_process_is_gone() {
 }
 
 #[test]
+fn behind_lost_records_an_attempt_gets_a_number_that_nobody_can_hold() {
+    for (attempts, lost, expected) in [(1, 1, 3), (1, 3, 5), (2, 3, 6)] {
+        let mut kit = Kit::new();
+        if attempts == 2 {
+            kit.push(kit.attempt(2));
+        }
+        let offset = kit.draft.end();
+        (0..lost).for_each(|_| kit.draft.session.pass_damage(offset));
+        let (sha256, why) = (Hash::none(), "salvage".to_owned());
+        kit.push(Repaired { offset, bytes: 9, sha256, saved_as: None, why });
+        kit.push(kit.unparked());
+        let plan = kit.plan(None).expect("a plan");
+        let Kind::Attempt(attempt) = &records_of(&kit, &plan)[0].kind else { panic!() };
+        assert_eq!(attempt.attempt, expected, "{attempts}, {lost}");
+    }
+}
+
+#[test]
+fn the_owner_that_asks_again_is_told_what_is_due_now_beside_what_it_knows() {
+    let mut kit = Kit::new();
+    let calls = kit.ask(&["a:never", "b:never", "c:ask", "d:never"]);
+    kit.claim(calls[0]);
+    kit.push(kit.run_by(calls[1], 77));
+    kit.living.push(77);
+    let first = kit.plan(None).expect("a plan");
+    let found = |plan: &Plan| plan.decisions.iter().map(|decided| decided.decision).collect::<Vec<_>>();
+    assert_eq!(found(&first), [Decision::Interrupt, Decision::Await, Decision::Ask, Decision::Run]);
+    kit.carry_out(&first, None);
+    // A runner dies, a person says no, and the owner begins with the last one.
+    kit.living = vec![5000];
+    kit.push(kit.approval(calls[2], ApprovalDecision::Denied));
+    kit.claim(calls[3]);
+    let again = kit.plan(None).expect("a plan");
+    assert_eq!(planned(&kit, &again), ["interrupted", "not_run", "recovered"]);
+    let now = [(calls[1], Decision::Interrupt), (calls[2], Decision::NotRun)];
+    assert_eq!(recovered_decisions_of(&again), now);
+    assert_eq!(found(&again), [Decision::Interrupt, Decision::Interrupt, Decision::NotRun, Decision::Await]);
+}
+
+#[test]
+fn a_living_owner_is_at_what_its_own_call_has_nested_and_not_at_what_a_dead_runner_left() {
+    let mut kit = Kit::new();
+    let outer = kit.ask_one("never");
+    kit.claim(outer);
+    let nest = |kit: &mut Kit, id: &str| {
+        let seq = kit.push(kit.intent(id, "never", Some(outer))).seq;
+        CallRef { seq, position: 0 }
+    };
+    let (waiting, left) = (nest(&mut kit, "n1"), nest(&mut kit, "n2"));
+    kit.living.push(4001);
+    let plan = kit.plan_as(None, &asked_by(4001), 0).expect("a plan");
+    assert!(planned(&kit, &plan).is_empty());
+    kit.push(kit.run_by(left, 77));
+    let plan = kit.plan_as(None, &asked_by(4001), 0).expect("a plan");
+    assert_eq!(planned(&kit, &plan), ["interrupted", "recovered"]);
+    let expected = [(outer, Decision::Await), (waiting, Decision::Await), (left, Decision::Interrupt)];
+    assert_eq!(decisions(&plan), expected.map(|(call, decision)| (call.to_string(), decision)));
+}
+
+#[test]
 fn the_same_owner_asking_again_gets_what_it_was_told() {
     let (mut kit, mut file, calls) = asked(&["a:never", "b:safe", "c:never"]);
     kit.claim(calls[0]);
@@ -759,6 +890,9 @@ fn why_a_call_is_not_run_is_said() {
         record.expect("a not_run")
     };
     assert_eq!(why(&kit).0, NotRunWhy::CutOff);
+    let plan = kit.plan(None).expect("a plan");
+    assert_eq!(planned(&kit, &plan), ["attempt", "not_run", "recovered"]);
+    assert_eq!(recovered(&plan).decisions[0].why, "its message was cut off", "and not before this");
     kit.push(kit.not_run(CallRef { seq: cut.seq, position: 0 }, NotRunWhy::CutOff));
     let call = kit.ask_one("ask");
     let denied = kit.approval(call, ApprovalDecision::Denied);
@@ -912,6 +1046,117 @@ fn a_waiting_turn_has_its_branch_brought_up_to_date() {
     kit.carry_out(&plan, Some(&mut file));
     assert_eq!(branch_behind(kit.session(), kit.turn(), &kit.draft.history, &file.tree()), Ok(false));
     assert_eq!(file.branch_behind("a2").last().map(String::as_str), Some("custom"));
+}
+
+#[test]
+fn a_waiting_turn_without_a_branch_gets_none_and_an_appended_one_its_steps() {
+    let waiting = |mode: TreeMode| {
+        let mut kit = Kit::on(&File::new(), mode);
+        let call = kit.ask_one("hold");
+        kit.claim(call);
+        kit
+    };
+    let stranger = entry("z", "a1", &model("a stranger", "stop", &[]));
+    let plan = waiting(TreeMode::Branch).plan(Some(&agents_file(&[stranger]))).expect("a plan");
+    assert!(plan.verdict == Verdict::Waiting && plan.branch.is_none());
+    // Behind what an agent wrote itself only the branch of a recovery goes on.
+    let echo = agents_file(&[entry("u1", "a2", &user("go"))]);
+    for (file, onto) in [(File::new(), Onto::Admission), (echo.clone(), Onto::Admission), (echo, Onto::Live)]
+    {
+        let (mut kit, mut file) = (waiting(TreeMode::Append), file);
+        let plan = kit.plan_as(Some(&file), &Request { onto, ..asked_by(5000) }, 0).expect("a plan");
+        assert_eq!(plan.verdict, Verdict::Waiting);
+        kit.carry_out(&plan, Some(&mut file));
+        assert_eq!(file.branch_behind("a2"), ["user:go", "assistant:working"], "{onto:?}");
+        assert_eq!(branch_behind(kit.session(), kit.turn(), &kit.draft.history, &file.tree()), Ok(false));
+    }
+}
+
+#[test]
+fn onto_live_only_what_is_missing_is_written_behind_the_agents_own_lines() {
+    let (mut kit, _, calls) = asked(&["a:never"]);
+    kit.claim(calls[0]);
+    kit.answer(calls[0], "done");
+    let file = agents_file(&[
+        entry("u1", "a2", &user("go")),
+        entry("m1", "u1", &model("working", "toolUse", &["a:never"])),
+    ]);
+    for (onto, from, written) in [(Onto::Live, "m1", 2), (Onto::Admission, "a2", 4)] {
+        let (mut kit, mut file) = (kit.clone(), file.clone());
+        let plan = kit.plan_as(Some(&file), &Request { onto, ..asked_by(5000) }, 0).expect("a plan");
+        let branch = plan.branch.as_ref().expect("a branch");
+        assert_eq!((branch.from.as_deref(), branch.write.len()), (Some(from), written));
+        kit.carry_out(&plan, Some(&mut file));
+        let whole = ["user:go", "assistant:working", "toolResult(a):done", "custom"];
+        assert_eq!(file.branch_behind("a2"), whole, "{onto:?}");
+    }
+}
+
+#[test]
+fn the_owner_that_asks_again_has_its_file_brought_up_to_date() {
+    let mut file = File::new();
+    let mut kit = Kit::on(&file, TreeMode::Append);
+    kit.say("on it");
+    kit.living.push(4001);
+    let plan = kit.plan_as(Some(&file), &asked_by(4001), 0).expect("a plan");
+    assert_eq!(planned(&kit, &plan), ["recovered"]);
+    kit.carry_out(&plan, Some(&mut file));
+    assert_eq!(file.branch_behind("a2"), ["user:go", "assistant:on it", "custom"]);
+    let plan = kit.plan_as(Some(&file), &asked_by(4001), 0).expect("a plan");
+    assert!(plan.branch.is_none() && planned(&kit, &plan).is_empty());
+}
+
+/// A turn that is settled and not delivered: a recovery of it wrote a branch to the file, the last words came later.
+fn settled_behind_a_branch(mode: TreeMode, last_words: bool) -> (Kit, File) {
+    let mut file = File::new();
+    let mut kit = Kit::empty();
+    let admitted = kit.admitted_on(&file, mode, "go");
+    kit.push(Admitted { delivery: Some("k1".to_owned()), ..admitted });
+    kit.push(kit.attempt(1));
+    kit.say("almost");
+    let plan = kit.plan(Some(&file)).expect("a plan");
+    kit.carry_out(&plan, Some(&mut file));
+    if last_words {
+        kit.say("done");
+    }
+    kit.push(kit.settled(SettledStatus::Completed, Some("done")));
+    (kit, file)
+}
+
+fn behind(kit: &Kit, file: &File) -> bool {
+    branch_behind(kit.session(), kit.turn(), &kit.draft.history, &file.tree()).expect("no trouble")
+}
+
+#[test]
+fn a_settled_turn_gets_what_was_said_behind_its_branch() {
+    let (mut kit, mut file) = settled_behind_a_branch(TreeMode::Branch, true);
+    let plan = kit.plan_as(Some(&file), &asked_by(5001), 60).expect("a plan");
+    kit.carry_out(&plan, Some(&mut file));
+    let shown = file.branch_behind("a2");
+    assert_eq!(shown, ["user:go", "assistant:almost", "custom", "assistant:done", "custom"]);
+    let plan = kit.plan_as(Some(&file), &asked_by(5002), 60).expect("a plan");
+    assert!(plan.branch.is_none() && !behind(&kit, &file));
+}
+
+#[test]
+fn a_settled_turn_is_behind_where_its_file_lacks_it_or_ends_in_the_middle_of_it() {
+    let (kit, _) = settled_behind_a_branch(TreeMode::Append, true);
+    assert!(behind(&kit, &File::new()), "nothing of it is there");
+    let said = ["almost", "done"].map(|text| model(text, "stop", &[]));
+    let own = [entry("u1", "a2", &user("go")), entry("m1", "u1", &said[0]), entry("m2", "m1", &said[1])];
+    assert!(!behind(&kit, &agents_file(&own)), "its agent wrote all of it");
+    // Whole, but for its order: the leaf that is opened is not the end.
+    let (mut kit, mut file) = settled_behind_a_branch(TreeMode::Branch, false);
+    assert!(!behind(&kit, &file));
+    let mut lines: Vec<&str> = file.0.lines().collect();
+    let input = lines.remove(3);
+    lines.push(input);
+    file = File(lines.join("\n") + "\n");
+    assert!(behind(&kit, &file));
+    let plan = kit.plan_as(Some(&file), &asked_by(5001), 60).expect("a plan");
+    kit.carry_out(&plan, Some(&mut file));
+    assert!(!behind(&kit, &file));
+    assert_eq!(file.branch_behind("a2"), ["user:go", "assistant:almost", "custom", "custom"]);
 }
 
 // Killed at any point.
