@@ -122,3 +122,119 @@ fn sync_parent(storage: &dyn Storage, path: &Path) -> io::Result<()> {
 fn failed(action: &'static str, path: &Path, source: io::Error) -> TreeFileError {
     TreeFileError::Io { action, path: path.to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{Fault, MemoryStorage, OpKind};
+
+    const FILE: &str = "/home/chat.jsonl";
+    const HEADER: &str = r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":"/"}"#;
+
+    fn raw(json: &str) -> Raw {
+        Raw::parse(json).expect("JSON")
+    }
+
+    fn disk(content: Option<&str>) -> MemoryStorage {
+        let disk = MemoryStorage::new();
+        disk.create_dir(Path::new("/home")).expect("a folder");
+        disk.sync_dir(Path::new("/")).expect("synced");
+        if let Some(content) = content {
+            disk.write(FILE, content.as_bytes());
+        }
+        disk
+    }
+
+    /// Refuses every operation of one kind.
+    fn refusing(disk: &MemoryStorage, kind: OpKind) {
+        let denied = || Fault::Error(io::ErrorKind::PermissionDenied.into());
+        disk.set_hook(move |op| (op.kind == kind).then(denied));
+    }
+
+    fn ops(disk: &MemoryStorage, kind: OpKind) -> Vec<PathBuf> {
+        disk.ops().into_iter().filter(|op| op.kind == kind).map(|op| op.path).collect()
+    }
+
+    #[test]
+    fn only_a_file_that_is_not_there_reads_as_an_empty_one() {
+        let path = Path::new(FILE);
+        assert_eq!(read(&disk(None), path).expect("empty").size, 0);
+        let there = disk(Some(HEADER));
+        assert!(read(&there, path).expect("read").header.is_some());
+        refusing(&there, OpKind::OpenRead);
+        assert!(matches!(read(&there, path), Err(TreeFileError::Io { action: "read", .. })));
+    }
+
+    #[test]
+    fn a_sync_is_of_the_file_and_of_its_name() {
+        let path = Path::new(FILE);
+        let there = disk(Some(HEADER));
+        sync(&there, path).expect("synced");
+        assert_eq!(ops(&there, OpKind::SyncAll), [path]);
+        assert_eq!(ops(&there, OpKind::SyncDir).last().map(PathBuf::as_path), Some(Path::new("/home")));
+        for kind in [OpKind::SyncAll, OpKind::SyncDir, OpKind::OpenRead] {
+            refusing(&there, kind);
+            assert!(sync(&there, path).is_err(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn whether_it_can_be_written_is_known_before() {
+        let path = Path::new(FILE);
+        check_writable(&disk(Some(HEADER)), path).expect("it is there");
+        check_writable(&disk(None), path).expect("its folder is there");
+        let nowhere = Path::new("/nowhere/chat.jsonl");
+        assert!(matches!(
+            check_writable(&disk(None), nowhere),
+            Err(TreeFileError::Io { action: "create", .. })
+        ));
+        for kind in [OpKind::OpenAppend, OpKind::Resolve] {
+            let there = disk(Some(HEADER));
+            refusing(&there, kind);
+            let found = check_writable(&there, path);
+            assert!(matches!(found, Err(TreeFileError::Io { action: "open", .. })), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_file_begins_with_its_header_and_keeps_its_name() {
+        let (path, disk) = (Path::new(FILE), disk(None));
+        let empty = read(&disk, path).expect("empty");
+        assert!(append(&disk, path, &empty, None, &[raw("1")]).is_err(), "nothing to begin it with");
+        assert!(disk.files().is_empty());
+        append(&disk, path, &empty, Some(&raw(HEADER)), &[raw("1"), raw("2")]).expect("written");
+        assert_eq!(disk.read(FILE), format!("{HEADER}\n1\n2\n").as_bytes());
+        assert!(disk.is_durable());
+        // A path that cannot be looked at is not one where nothing is.
+        let hidden = self::disk(None);
+        refusing(&hidden, OpKind::Resolve);
+        assert!(append(&hidden, path, &empty, Some(&raw(HEADER)), &[]).is_err());
+        assert!(hidden.files().is_empty());
+    }
+
+    #[test]
+    fn entries_go_behind_what_was_read_and_nothing_else() {
+        let path = Path::new(FILE);
+        let disk = disk(Some(&format!("{HEADER}\n{{\"torn")));
+        let seen = read(&disk, path).expect("read");
+        append(&disk, path, &seen, None, &[raw("1")]).expect("written");
+        let ended = format!("{HEADER}\n{{\"torn\n1\n");
+        assert_eq!(disk.read(FILE), ended.as_bytes(), "what is torn ends in a line of its own");
+        // What was read is not what is there any more.
+        let again = append(&disk, path, &seen, None, &[raw("2")]);
+        assert!(matches!(again, Err(TreeFileError::Changed { read, found, .. }) if read < found));
+        assert_eq!(disk.read(FILE), ended.as_bytes());
+        let seen = read(&disk, path).expect("read");
+        let before = disk.ops().len();
+        append(&disk, path, &seen, None, &[]).expect("nothing to do");
+        assert!(
+            disk.ops()[before..].iter().all(|op| op.kind != OpKind::Append && op.kind != OpKind::SyncAll)
+        );
+        for kind in [OpKind::Append, OpKind::SyncAll, OpKind::Len] {
+            refusing(&disk, kind);
+            assert!(append(&disk, path, &seen, None, &[raw("2")]).is_err(), "{kind:?}");
+            disk.clear_hook();
+            disk.write(FILE, ended.as_bytes());
+        }
+    }
+}

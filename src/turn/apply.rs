@@ -255,7 +255,7 @@ impl Session {
     /// Begins a turn whose admission is lost, from `from` on: nothing is known of its input, delivery key or tree.
     fn admit_unseen(&mut self, id: &TurnId, record: &Record, from: u64) {
         // As early as it can have been: calls of lost messages stand behind it.
-        let first = Mark { offset: from, seq: self.head.seq + 1, ..mark(record, from) };
+        let first = Mark { seq: self.head.seq + 1, ..mark(record, from) };
         let input = Raw::text("");
         let input_sha256 = crate::chain::digest(input.get().as_bytes());
         self.ids.insert(id.clone());

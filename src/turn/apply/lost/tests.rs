@@ -437,3 +437,26 @@ fn a_call_of_which_all_is_lost_is_run_only_where_it_may_have_begun() {
     assert_eq!(decide(asked[0]).decision, Decision::NotRun);
     assert_eq!(decide(asked[1]).decision, Decision::Hold, "no model can be told of it");
 }
+
+/// Read from a base on, the records before it are not lost: a first attempt whose base lies before it began there.
+#[test]
+fn behind_a_base_only_an_attempt_of_a_turn_that_began_before_begins_one() {
+    let kit = Kit::new();
+    let base = kit.turn().admitted.offset;
+    let from_attempt = |base: u64, offset: u64| {
+        let genesis = kit.draft.bytes.split(|byte| *byte == b'\n').next().expect("a genesis");
+        let genesis = chain::decode(genesis).expect("a record");
+        let mut session = Session::begin("room".to_owned(), &genesis, Retain::All);
+        session.skip_to_base();
+        let (_, record) = kit.draft.history.iter().next_back().expect("an attempt");
+        let (line, _) = chain::encode(record.seq, &record.at, &record.kind, base, &record.prev);
+        let record = chain::decode(&line).expect("a record");
+        session.apply(&record, offset).map(|()| session)
+    };
+    let session = from_attempt(base, base + 1).expect("its admission stands before what is read");
+    assert!(session.turn(&kit.turn).is_some_and(|turn| turn.gap == Gap::Admission));
+    for (base, offset) in [(base, base), (base + 1, base)] {
+        let begun = from_attempt(base, offset).is_ok_and(|session| session.turn(&kit.turn).is_some());
+        assert!(!begun, "nothing begins with an attempt at {offset}, base {base}");
+    }
+}
