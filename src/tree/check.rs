@@ -79,8 +79,6 @@ pub fn check_path(tree: &Tree, leaf: Option<&str>) -> Result<(), Refusal> {
         )),
         Some((_, Some(index))) => path(tree, &tree.path(index), &mut found),
     }
-    // What is only odd about an entry does not keep anybody from writing behind it.
-    found.retain(|finding| finding.severity <= Severity::NeedsRecovery);
     if found.is_empty() { Ok(()) } else { Err(Refusal::Damage(found)) }
 }
 
@@ -91,6 +89,8 @@ pub fn damaged_entries(tree: &Tree, entries: &[usize]) -> Vec<Finding> {
         envelope(tree, *index, Severity::Damage, &mut found);
         doubled_id(tree, *index, Severity::Damage, &mut found);
     }
+    // What is only odd about an entry does not keep anybody from writing behind it.
+    found.retain(|finding| finding.severity <= Severity::NeedsRecovery);
     found
 }
 

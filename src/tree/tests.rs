@@ -154,6 +154,7 @@ fn what_is_only_odd_about_an_entry_keeps_nobody_from_writing_behind_it() {
     let tree = tree(&[plain(), vec![odd]].concat());
     assert_eq!(codes(&tree)[0], ("tree-type-missing", Severity::Warning, Some(5)));
     assert_eq!(check_path(&tree, Some("d")), Ok(()));
+    assert_eq!(check::damaged_path(&tree, 3), []);
 }
 
 #[test]

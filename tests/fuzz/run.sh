@@ -4,10 +4,11 @@
 # First every kept input under plain `cargo test`, then libFuzzer, built as `cargo fuzz build -s none` builds it
 # (stable Rust, no sanitizer), so that nothing needs to be installed. A target with a mistake in it must be caught.
 # What is found is left in the target folder and printed; put it into fixtures/corpus/TARGET/ together with its mend.
-# The last line is `N passed, N failed`.
+# FUZZ_SEED chooses the inputs; without it they are others each time. The last line is `N passed, N failed`.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 seconds=${1:-10}
+seed=${FUZZ_SEED:-$((RANDOM * 32768 + RANDOM + 1))}
 shift || true
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(scan record history tree policy message body)
@@ -35,6 +36,7 @@ finish() {
   exit
 }
 
+echo "seed $seed"
 judge 'kept inputs' cargo test --release --no-default-features --quiet
 command -v c++ >/dev/null || command -v clang++ >/dev/null || {
   echo 'skipped: fuzzing, since libFuzzer needs a C++ compiler (apt-get install g++)'
@@ -78,7 +80,7 @@ seeds() {
 fuzz() {
   local target=$1 work=$out/work/$1
   seeds "$target" && mkdir -p "$work" "$out/found/$target" || return
-  "$out/$triple/release/$target" -max_total_time="$2" -timeout=10 -rss_limit_mb=1500 -max_len=24000 \
+  "$out/$triple/release/$target" -seed="$seed" -max_total_time="$2" -timeout=10 -rss_limit_mb=1500 -max_len=24000 \
     -print_final_stats=1 -artifact_prefix="$out/found/$target/" "$work" "$out/seeds/$target" \
     >"$out/$target.log" 2>&1
 }
