@@ -54,13 +54,18 @@ pub(super) fn journal(
 ) -> Result<(), DraftError> {
     let record = entry_record(draft, turn, entry, policy);
     draft.push(record)?;
+    close_cut_off(draft, turn)
+}
+
+/// Calls of a message that was cut off never run.
+pub(super) fn close_cut_off(draft: &mut Draft, turn: &TurnId) -> Result<(), DraftError> {
     for not_run in draft.session.turn(turn).map(super::cut_off_calls).unwrap_or_default() {
         draft.push(not_run)?;
     }
     Ok(())
 }
 
-/// A draft that entries can be tried on: the turn is unparked there and has an attempt.
+/// A draft that entries can be tried on: the turn is unparked there, has an attempt, and no cut-off call is open.
 pub(super) fn trial_of(draft: &Draft, turn: &Turn) -> Result<Draft, DraftError> {
     let mut trial = draft.clone();
     if turn.parked.is_some() {
@@ -71,6 +76,7 @@ pub(super) fn trial_of(draft: &Draft, turn: &Turn) -> Result<Draft, DraftError> 
         let (turn, attempt, cause) = (turn.id.clone(), 1, Cause::Recover);
         trial.push(Attempt { turn, attempt, cause, why: None, owner: None, lease_ms: None })?;
     }
+    close_cut_off(&mut trial, &turn.id)?;
     Ok(trial)
 }
 

@@ -376,6 +376,8 @@ impl Planner<'_> {
     }
 
     fn journal_entries(&mut self, adoption: &Adoption) -> Result<(), Refusal> {
+        // A cut-off message may stand in the journal without what its step wrote behind it.
+        adopt::close_cut_off(&mut self.plan.draft, &self.id)?;
         for entry in &adoption.entries {
             adopt::journal(&mut self.plan.draft, &self.id, entry, self.around.now.policy)?;
         }
@@ -415,6 +417,7 @@ impl Planner<'_> {
             // Written by this attempt before it was killed: listed as it was decided.
             let (decision, why) = match answer.kind {
                 AnswerKind::Interrupted => (Decision::Interrupt, "decided before, its answer is written"),
+                AnswerKind::NotRun(NotRunWhy::CutOff) => (Decision::NotRun, "its message was cut off"),
                 AnswerKind::NotRun(_) => (Decision::NotRun, "decided before, its answer is written"),
                 _ => (Decision::Redeliver, "its answer came meanwhile"),
             };

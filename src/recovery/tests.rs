@@ -341,6 +341,24 @@ fn a_result_of_a_claimed_call_is_taken_for_its_answer() {
     assert_eq!(file.branch_behind("a2"), ["user:go", "assistant:x", "toolResult(a):42", "custom"]);
 }
 
+/// A torn write may have left a message without the `not_run` that was written with it.
+#[test]
+fn what_the_agent_wrote_behind_a_cut_off_message_is_its_own_though_the_call_is_still_open() {
+    let u1 = entry("u1", "a2", &user("go"));
+    let m1 = entry("m1", "u1", &model("x", "length", &["a:safe"]));
+    let mut kit = Kit::on(&File::new(), TreeMode::Branch);
+    kit.push(kit.entry(&u1));
+    kit.push(kit.entry(&m1));
+    for next in [tool_result("a", "cut off"), model("y", "stop", &[])] {
+        let file = agents_file(&[u1.clone(), m1.clone(), entry("n1", "m1", &next)]);
+        let plan = kit.plan(Some(&file)).expect("a plan");
+        assert_eq!(planned(&kit, &plan), ["attempt", "not_run", "entry", "recovered"]);
+        assert!(plan.notes.is_empty(), "{:?}", plan.notes);
+        assert_eq!(recovered_decisions_of(&plan)[0].1, Decision::NotRun);
+        assert_eq!(recovered(&plan).decisions[0].why, "its message was cut off");
+    }
+}
+
 #[test]
 fn a_users_message_behind_the_models_first_means_that_the_conversation_moved_on() {
     let lines = [
