@@ -176,8 +176,8 @@ pub fn status_of(
     status
 }
 
-/// The same as it will be once a plan is carried out: its branch counts as written.
-pub fn status_as_planned(
+/// The same by the records alone: a branch that belongs to them counts as written, whatever the session file holds.
+pub fn status_of_records(
     context: &Context,
     session: &Session,
     turn: Option<&Turn>,

@@ -473,7 +473,8 @@ impl Run<'_, '_> {
         let turn = session.turn(id);
         let status_of = match self.recovery.mode {
             Mode::Carry => desk::status_of,
-            Mode::Show => desk::status_as_planned,
+            // The branch of the plan counts as written.
+            Mode::Show => desk::status_of_records,
         };
         let mut status = status_of(self.context, session, turn, history, &self.desk.at, asker);
         status.notes.extend(plan.notes.iter().cloned());

@@ -24,7 +24,7 @@ use crate::record::{At, TurnId};
 use crate::scan::Tail;
 use crate::status::{self, NextAct, Status};
 use crate::turn::decide::Now;
-use crate::turn::next::{Asker, BranchState};
+use crate::turn::next::Asker;
 use crate::turn::{Retain, Session, Turn};
 use crate::{tree, treefile};
 use find::Place;
@@ -220,16 +220,13 @@ impl Seen {
     fn status(&self, context: &Context, turn: Option<&Turn>) -> Status {
         let mut status = match &self.session {
             None => empty_status(&self.id),
-            Some(session) => match self.as_of {
-                AsOf::Head => {
-                    desk::status_of(context, session, turn, &self.history, &self.at, asker(session, turn))
-                }
-                AsOf::Record(_) => {
-                    let now = context.now(self.at.clone());
-                    let asker = asker(session, turn);
-                    status::of(session, turn, &self.history, &now, BranchState::UpToDate, asker)
-                }
-            },
+            Some(session) => {
+                let status_of = match self.as_of {
+                    AsOf::Head => desk::status_of,
+                    AsOf::Record(_) => desk::status_of_records,
+                };
+                status_of(context, session, turn, &self.history, &self.at, asker(session, turn))
+            }
         };
         if let Some(note) = self.damage_note() {
             // Every writing command refuses until a person has looked at it.

@@ -10,6 +10,7 @@ use crate::record::{
 };
 use crate::recovery::intents;
 use crate::turn::decide::Sighting;
+use crate::turn::next;
 
 fn raw(text: &str) -> Raw {
     Raw::parse(text).expect("JSON")
@@ -114,7 +115,7 @@ fn shown(seen: &Seen, sighting: Sighting) -> String {
     let now = Now { at: seen.at.clone(), policy: &policy, look: &look };
     let session = seen.session.as_ref().expect("a session");
     let turn = session.turns.first();
-    let status = status::of(session, turn, &seen.history, &now, BranchState::UpToDate, Asker::Other);
+    let status = status::of(session, turn, &seen.history, &now, next::BranchState::UpToDate, Asker::Other);
     let hash = session.head.hash.to_string();
     let text = show::session(seen, turn, &status, &now, show::Style::Plain).replace(&hash, "HASH");
     let keys = session.turns.iter().flat_map(|turn| &turn.calls).map(|call| &call.key);

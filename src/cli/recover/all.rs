@@ -221,7 +221,7 @@ fn plan(
     let plan: Plan = recovery::plan(draft, turn, &request, &around)?;
     let (after, history) = (&plan.draft.session, &plan.draft.history);
     let found = after.turn(turn);
-    let status = desk::status_as_planned(context, after, found, history, &at, Asker::Owner);
+    let status = desk::status_of_records(context, after, found, history, &at, Asker::Owner);
     let decisions = found
         .map(|found| plan.decisions.iter().map(|decided| status::decided_now(found, decided)).collect())
         .unwrap_or_default();
