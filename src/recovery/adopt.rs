@@ -57,8 +57,8 @@ pub(super) fn journal(
     close_cut_off(draft, turn)
 }
 
-/// Calls of a message that was cut off never run.
-pub(super) fn close_cut_off(draft: &mut Draft, turn: &TurnId) -> Result<(), DraftError> {
+/// Calls of a message that was cut off never run: each that is open gets its `not_run`.
+pub fn close_cut_off(draft: &mut Draft, turn: &TurnId) -> Result<(), DraftError> {
     for not_run in draft.session.turn(turn).map(super::cut_off_calls).unwrap_or_default() {
         draft.push(not_run)?;
     }

@@ -7,7 +7,7 @@
 mod adopt;
 mod file;
 
-pub use adopt::{Adoption, adopt, entry_record, intents, meaning_of};
+pub use adopt::{Adoption, adopt, close_cut_off, entry_record, intents, meaning_of};
 pub use file::{branch_behind, check_header, check_tree, header_for, is_ahead, needs_header, owns_tree};
 
 use crate::branch::{self, Extent};
@@ -548,7 +548,7 @@ impl Planner<'_> {
 }
 
 /// The `not_run` of calls whose message was cut off and that have no answer yet.
-pub fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
+fn cut_off_calls(turn: &Turn) -> Vec<crate::record::NotRun> {
     turn.open_calls()
         .filter(|call| call.is_cut_off())
         .map(|call| explain::not_run(turn, call, NotRunWhy::CutOff))

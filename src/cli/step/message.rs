@@ -66,21 +66,10 @@ pub(super) fn refused(turn: &Turn, why: String) -> Failure {
 fn write(mut step: Step<'_>, mut prepared: crate::journal::Prepared) -> Result<Exit, Failure> {
     let id = step.ticket.turn.clone();
     let mark = prepared.draft.session.head.clone();
-    close_cut_off(&mut prepared, &id)?;
+    recovery::close_cut_off(&mut prepared.draft, &id)?;
     step.desk.journal.write(&mut prepared)?;
     step.desk.update_tree(&id);
     step.answer(super::desk::receipt(&mark, super::Repeated::No))
-}
-
-fn close_cut_off(
-    prepared: &mut crate::journal::Prepared,
-    turn: &crate::record::TurnId,
-) -> Result<(), Failure> {
-    let closed = prepared.draft.session.turn(turn).map(recovery::cut_off_calls).unwrap_or_default();
-    for not_run in closed {
-        prepared.draft.push(not_run)?;
-    }
-    Ok(())
 }
 
 /// The ids of the calls, each of which must tell its call apart within the message; `None` where one is to be given.
@@ -205,7 +194,7 @@ pub(super) fn entry(context: &Context, tickets: &Tickets, args: &FileArgs) -> Re
         }
         let record = recovery::entry_record(&prepared.draft, &turn.id, entry, &context.policy);
         let mark = prepared.draft.push(record).map_err(|error| at_line(error.into()))?;
-        close_cut_off(&mut prepared, &turn.id)?;
+        recovery::close_cut_off(&mut prepared.draft, &turn.id)?;
         known.insert(id_of(entry), mark.clone());
         last = Some((mark, super::Repeated::No));
     }
