@@ -19,7 +19,7 @@ use crate::recovery::{self, CloseCalls, Plan, Request, Surroundings, Verdict};
 use crate::status::{self, Status};
 use crate::tree::Tree;
 use crate::treefile;
-use crate::turn::decide::{self};
+use crate::turn::decide;
 use crate::turn::next::Asker;
 use crate::turn::{Call, Retain, Session, Turn};
 use std::ffi::OsString;

@@ -95,9 +95,7 @@ pub fn pi_result(call_id: &str, tool: &str, content: &Raw, is_error: bool, times
 /// becomes one text block, nothing an empty array. What Pi could not show is shown as JSON.
 pub fn pi_opened(message: &Raw) -> Raw {
     let Some(object) = message.view().object() else { return message.clone() };
-    let form = ContentForm::of(&object.string("role").unwrap_or_default());
-    let content = object.get("content").unwrap_or("null");
-    let Some(opened) = opened(content, form) else { return message.clone() };
+    let Some(opened) = opened(&object) else { return message.clone() };
     let mut edits = Edits::of(message);
     edits.set(&object, "content", &opened);
     edits.finish()
@@ -106,9 +104,7 @@ pub fn pi_opened(message: &Raw) -> Raw {
 /// Whether Pi can go on from a message as it is; no content at all it reads as an empty array itself.
 pub fn pi_opens(message: &Raw) -> bool {
     let Some(object) = message.view().object() else { return false };
-    let form = ContentForm::of(&object.string("role").unwrap_or_default());
-    let content = object.get("content").unwrap_or("null");
-    content == "null" || opened(content, form).is_none()
+    object.get("content").is_none_or(|content| content == "null") || opened(&object).is_none()
 }
 
 /// Refuses a message that says something Pi has no place for.
@@ -150,8 +146,10 @@ impl ContentForm {
     }
 }
 
-/// The content in a form that Pi takes; `None` where it is in one.
-fn opened(content: &str, form: ContentForm) -> Option<String> {
+/// The content of a message in a form that Pi takes; `None` where it is in one.
+fn opened(message: &Object<'_>) -> Option<String> {
+    let form = ContentForm::of(&message.string("role").unwrap_or_default());
+    let content = message.get("content").unwrap_or("null");
     match (form, View::of(content)) {
         (ContentForm::Foreign, _) | (ContentForm::BlocksOrText, View::Null | View::String(_)) => None,
         (ContentForm::Blocks, View::Null) => Some("[]".to_owned()),

@@ -12,7 +12,7 @@ use crate::message;
 use crate::record::{
     CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Record, Straggler, TurnId,
 };
-use crate::turn::decide::{self};
+use crate::turn::decide;
 use crate::turn::{Answer, AnswerKind, Call, Mark, Turn};
 
 /// `turnkeep step claim`

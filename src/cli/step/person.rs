@@ -17,7 +17,7 @@ use crate::record::{
     Approval, ApprovalDecision, At, Cancelled, Decision, Kind, NotRunWhy, Reconciled, ReconciledOutcome,
     Steered, TurnId,
 };
-use crate::turn::decide::{self};
+use crate::turn::decide;
 use crate::turn::{Call, Mark, Retain, Session, Turn, next};
 
 /// `turnkeep step approve`
