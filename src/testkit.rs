@@ -4,7 +4,7 @@
 //! be. Tools are named by their policy: `safe`, `keyed`, `never`, `hold`, `ask`, `safe_ask`, `keyed_ask`. Processes
 //! live if the kit's world says so; nothing here looks at the system.
 
-use crate::chain::call_key;
+use crate::chain::{self, call_key};
 use crate::draft::Draft;
 use crate::json::Raw;
 use crate::message::{self, Format};
@@ -14,7 +14,7 @@ use crate::recovery::{self, CloseCalls, Plan, Refusal, Request, Surroundings};
 use crate::tree::{self, Tree};
 use crate::turn::decide::{Now, Sighting};
 use crate::turn::next::{self, Asker, BranchState, Next};
-use crate::turn::{Call, Mark, Session, Turn};
+use crate::turn::{Call, Mark, Retain, Session, Turn};
 
 /// The policy that tools of a kit are named by.
 pub(crate) const POLICY: &str = r#"{"format":"turnkeep-policy/1","rules":[
@@ -488,6 +488,23 @@ impl Kit {
 
     pub(crate) fn session(&self) -> &Session {
         &self.draft.session
+    }
+
+    /// The session that the same bytes give a reader who lost the records of these numbers, or why a record behind
+    /// them cannot be.
+    pub(crate) fn reread(&self, retain: Retain, lost: &[u64]) -> Result<Session, String> {
+        let mut session: Option<Session> = None;
+        let mut offset = 0;
+        for line in self.draft.bytes.split_inclusive(|byte| *byte == b'\n') {
+            let record = chain::decode(&line[..line.len() - 1]).expect("a record");
+            match &mut session {
+                None => session = Some(Session::begin("room".to_owned(), &record, retain)),
+                Some(session) if lost.contains(&record.seq) => session.pass_damage(offset),
+                Some(session) => session.apply(&record, offset).map_err(|error| error.to_string())?,
+            }
+            offset += line.len() as u64;
+        }
+        Ok(session.expect("a genesis"))
     }
 
     pub(crate) fn turn(&self) -> &Turn {

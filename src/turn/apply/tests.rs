@@ -19,21 +19,6 @@ fn last_said(kit: &Kit) -> Stands {
     }
 }
 
-/// The session that the same bytes give when they are read anew.
-fn reread(kit: &Kit, retain: Retain) -> Session {
-    let mut session: Option<Session> = None;
-    let mut offset = 0;
-    for line in kit.draft.bytes.split_inclusive(|byte| *byte == b'\n') {
-        let record = chain::decode(&line[..line.len() - 1]).expect("a record");
-        match &mut session {
-            None => session = Some(Session::begin("room".to_owned(), &record, retain)),
-            Some(session) => session.apply(&record, offset).expect("a legal record"),
-        }
-        offset += line.len() as u64;
-    }
-    session.expect("a genesis")
-}
-
 fn settle_and_close(kit: &mut Kit) {
     kit.push(kit.settled(SettledStatus::Failed, None));
 }
@@ -126,7 +111,10 @@ fn reading_the_bytes_again_gives_the_same_state() {
     kit.answer(calls[0], "x");
     kit.push(kit.steered("and?", Some("k9")));
     kit.recover(&[(calls[1], Decision::Run)]);
-    assert_eq!(format!("{:?}", reread(&kit, Retain::Unclosed).turns), format!("{:?}", kit.session().turns));
+    assert_eq!(
+        format!("{:?}", kit.reread(Retain::Unclosed, &[]).expect("legal records").turns),
+        format!("{:?}", kit.session().turns)
+    );
 }
 
 // 3.2, 3.3: digests, names, keys.
