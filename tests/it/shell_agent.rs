@@ -160,10 +160,15 @@ exit $code"#;
         match next.split_whitespace().next().unwrap_or_default() {
             // A person looks where the reply would be, and says so.
             "reconcile_delivery" => {
-                let there = self.server.posted("/reply").iter().any(|posted| posted.key == "msg-1");
-                let said: &[&str] = if there { &["--receipt", "it is there"] } else { &["--not-sent"] };
-                let words = ["step", "deliver", "--session", "s:t1", "--by", "ada"];
-                let ran = self.sandbox.run(words.iter().chain(said));
+                let say = |more: &[&str]| {
+                    let there = self.server.posted("/reply").iter().any(|posted| posted.key == "msg-1");
+                    let said: &[&str] = if there { &["--receipt", "it is there"] } else { &["--not-sent"] };
+                    let words = ["step", "deliver", "--session", "s:t1", "--by", "ada"];
+                    self.sandbox.run([&words, said, more].concat())
+                };
+                let ran = say(&[]);
+                // 6: the same was said of an earlier try. The publisher is gone, so a second look is the last word.
+                let ran = if ran.code() == 6 { say(&["--force", "--why", "looked again"]) } else { ran };
                 // 4: the publisher is dying, and not dead yet.
                 if [0, 4].contains(&ran.code()) { Ok(()) } else { Err(ran.all()) }
             }
@@ -331,6 +336,21 @@ fn killed_before_any_command_it_finishes_the_turn() {
 #[test]
 fn killed_after_any_command_it_finishes_the_turn() {
     killed_around("after", &["step-message.2", "step-run.2", "curl-bash.1", "curl-reply.1"]);
+}
+
+/// A person says of each try that nothing was sent, and of the second one on purpose.
+#[test]
+fn killed_twice_before_its_reply_it_finishes_the_turn() {
+    if !can_run() {
+        return;
+    }
+    let stage = Stage::new("false", answers());
+    for kill in ["before curl-reply.1", "before curl-reply.2"] {
+        assert_eq!(stage.start(kill).code(), 137, "{kill}: it was to be killed");
+        stage.help().unwrap();
+    }
+    assert!(stage.server.posted("/reply").is_empty());
+    stage.finished("twice");
 }
 
 /// Kills a whole group that this test started.
