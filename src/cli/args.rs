@@ -233,7 +233,7 @@ pub struct ClaimArgs {
     #[arg(long, value_name = "JSON")]
     pub link: Option<String>,
     /// Declare the call too: its tool
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = not_blank)]
     pub tool: Option<String>,
     /// Its arguments
     #[arg(long, value_name = "JSON", requires = "tool")]
@@ -268,7 +268,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub preserve_status: bool,
     /// Declare the call: a step of a script, without a model
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = not_blank)]
     pub tool: Option<String>,
     /// Its arguments [default: {"argv":[CMD...]}]
     #[arg(long, value_name = "JSON", requires = "tool")]
@@ -287,7 +287,7 @@ pub struct DispatchArgs {
     /// The call
     pub call: String,
     /// The executor
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = not_blank)]
     pub to: String,
     /// Its receipt
     #[arg(long, value_name = "R")]
@@ -327,13 +327,13 @@ pub struct DeliverArgs {
     #[arg(long, requires = "why")]
     pub waive: bool,
     /// Why
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", value_parser = not_blank)]
     pub why: Option<String>,
     /// CMD gets the reply's bytes, not its text
     #[arg(long)]
     pub raw: bool,
     /// Who says so
-    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "WHO", value_parser = not_blank)]
     pub by: Option<String>,
     #[command(flatten)]
     pub person: PersonArgs,
@@ -359,7 +359,7 @@ pub struct ApproveArgs {
     /// The call
     pub call: String,
     /// Who agrees
-    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "WHO", value_parser = not_blank)]
     pub by: String,
     /// For how many seconds [default: until the call is claimed]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
@@ -367,7 +367,7 @@ pub struct ApproveArgs {
     #[command(flatten)]
     pub person: PersonArgs,
     /// Why the act is forced
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", value_parser = not_blank, requires = "force")]
     pub why: Option<String>,
 }
 
@@ -377,7 +377,7 @@ pub struct DenyArgs {
     /// The call
     pub call: String,
     /// Who does not agree
-    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "WHO", value_parser = not_blank)]
     pub by: String,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -385,7 +385,7 @@ pub struct DenyArgs {
     #[command(flatten)]
     pub person: PersonArgs,
     /// Why the act is forced
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", value_parser = not_blank, requires = "force")]
     pub why: Option<String>,
 }
 
@@ -398,7 +398,7 @@ pub struct ReconcileArgs {
     #[arg(long, value_name = "OUTCOME")]
     pub outcome: crate::record::ReconciledOutcome,
     /// Who found out
-    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "WHO", value_parser = not_blank)]
     pub by: String,
     /// Proof
     #[arg(long, value_name = "R")]
@@ -409,7 +409,7 @@ pub struct ReconcileArgs {
     #[command(flatten)]
     pub person: PersonArgs,
     /// Why the act is forced
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", value_parser = not_blank, requires = "force")]
     pub why: Option<String>,
 }
 
@@ -417,7 +417,7 @@ pub struct ReconcileArgs {
 #[derive(Debug, Args)]
 pub struct CancelArgs {
     /// Who stops it
-    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "WHO", value_parser = not_blank)]
     pub by: String,
     /// Why
     #[arg(long, value_name = "TEXT")]
@@ -470,10 +470,10 @@ pub struct RecoverArgs {
     #[arg(long, requires = "why", requires = "by")]
     pub unpark: bool,
     /// Why
-    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", value_parser = not_blank)]
     pub why: Option<String>,
     /// Who
-    #[arg(long, value_name = "WHO", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "WHO", value_parser = not_blank)]
     pub by: Option<String>,
     /// Where the branch begins
     #[arg(long, value_enum, default_value_t = Onto::Admission)]
@@ -585,6 +585,10 @@ fn seconds(text: &str) -> Result<f64, String> {
     } else {
         Err("a number of seconds, at most a year".to_owned())
     }
+}
+
+fn not_blank(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("it has to say something".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 fn owner_pid(text: &str) -> Result<OwnerPid, String> {

@@ -4,6 +4,7 @@ use super::error::{Exit, Failure};
 use crate::record::{CallRef, TurnId};
 use crate::turn::decide::{Holder, Now};
 use crate::turn::{Call, Session, Turn, next};
+use std::collections::HashSet;
 
 /// A parsed ticket: `SESSION:TURN:ATTEMPT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,11 @@ pub fn call<'a>(turn: &'a Turn, word: &str) -> Result<&'a Call, Failure> {
             return Ok(call);
         }
     }
-    let named: Vec<&Call> = turn.calls.iter().filter(|call| call.id.as_deref() == Some(word)).collect();
+    // Of what was declared anew the newest is meant; the others have their refs.
+    let mut declared = HashSet::new();
+    let by_id = turn.calls.iter().rev().filter(|call| call.id.as_deref() == Some(word));
+    let mut named: Vec<&Call> = by_id.filter(|call| declared.insert(call.declared_first)).collect();
+    named.reverse();
     let open: Vec<&Call> = named.iter().copied().filter(|call| call.answer.is_none()).collect();
     match (open.as_slice(), named.as_slice()) {
         ([call], _) => Ok(call),

@@ -11,6 +11,7 @@ mod turn;
 use super::{Gap, Mark, Retain, Session, Settled, Turn};
 use crate::json::Raw;
 use crate::record::{self, Decision, DeliveryState, Hash, Kind, Record, SettledStatus, TurnId};
+use std::collections::BTreeMap;
 
 /// A record that may not follow what stands before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -345,6 +346,7 @@ fn new_turn(id: &TurnId, admitted: Mark, input: Raw, input_sha256: Hash) -> Turn
         attempts: Vec::new(),
         facts: Vec::new(),
         calls: Vec::new(),
+        declared: BTreeMap::new(),
         steered: Vec::new(),
         cancelled: None,
         settled: None,

@@ -18,7 +18,7 @@ use crate::record::{
     AdmittedTree, ApprovalDecision, ApprovalRule, At, CallRef, Cause, Decided, DeliveryState, Hash,
     NotRunWhy, Owner, Record, Replay, SettledStatus, TurnId, UnknownRule,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 /// Where a record stands.
@@ -99,6 +99,8 @@ pub struct Turn {
     pub facts: Vec<Fact>,
     /// Its calls, in the order they were asked for.
     pub calls: Vec<Call>,
+    /// For [`Call::declared_first`]: by that of the parent, and the id.
+    declared: BTreeMap<(Option<CallRef>, String), CallRef>,
     /// Messages that joined it.
     pub steered: Vec<Steered>,
     /// Its cancellation.
@@ -319,6 +321,13 @@ pub struct Call {
     pub entry_id: Option<String>,
     /// The call that it is nested in.
     pub parent: Option<CallRef>,
+    /// The run of that call to which it belongs: the one at work when it was declared, else the one to come.
+    pub parent_run: u64,
+    /// The first call that was declared under its id in the same call, if in any: a rerun and a retry declare anew.
+    /// For what a model asked for, its own ref.
+    pub declared_first: CallRef,
+    /// How often it was begun: claimed, dispatched, or maybe so in a record that was lost.
+    pub runs: u64,
     /// Its newest claim since the last `not_applied`.
     pub claim: Option<Claim>,
     /// Its dispatch since the last `not_applied`.
@@ -501,17 +510,6 @@ impl Turn {
         self.index_of(call).and_then(|index| self.calls.get(index))
     }
 
-    /// Whether a nested call was declared before a call around it was begun again.
-    pub fn is_of_an_earlier_run(&self, call: &Call) -> bool {
-        let around = |inner: &Call| inner.parent.and_then(|parent| self.call(parent));
-        std::iter::successors(around(call), |outer| around(outer)).any(|outer| {
-            let claimed = outer.claim.as_ref().filter(|claim| claim.repeated).map(|claim| &claim.mark);
-            let dispatched = outer.dispatch.as_ref().filter(|_| outer.rerun_by.is_some());
-            let again = claimed.or(dispatched.map(|dispatch| &dispatch.mark));
-            again.is_some_and(|again| again.seq > call.r#ref.seq)
-        })
-    }
-
     /// Where the call of this name stands in [`Turn::calls`]: they are ordered by it.
     pub(crate) fn index_of(&self, call: CallRef) -> Option<usize> {
         self.calls.binary_search_by_key(&call, |known| known.r#ref).ok()
@@ -603,6 +601,12 @@ impl Call {
     /// Claimed or dispatched since the last `not_applied`, or maybe so in a record that was lost.
     pub fn may_have_run(&self) -> bool {
         self.claim.is_some() || self.dispatch.is_some() || self.lost
+    }
+
+    /// The number of the run that is at work, else of the one to come.
+    pub fn run_at_work(&self) -> u64 {
+        let at_work = self.dispatch.is_some() || self.live_claim().is_some();
+        if at_work { self.runs } else { self.runs + 1 }
     }
 
     /// The claim whose result is still accepted: a decision to rerun has not ended it.

@@ -119,3 +119,160 @@ fn a_rerun_declares_its_nested_calls_anew() {
     sandbox.step_in(&ticket, ["result", "outer", "-"], "ran").ok();
     assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
 }
+
+/// A sandbox in which `code` may be rerun, with an announced and claimed call `outer` of it.
+fn around(replay: &str, inner: serde_json::Value) -> (Sandbox, Owner, String) {
+    let sandbox = Sandbox::new();
+    sandbox.policy(json!([{"tool": "code", "replay": replay, "unknown": "hold"}, inner]));
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t"]);
+    sandbox.announce(&ticket, &[("outer", "code", json!({}))]);
+    sandbox.step(&ticket, ["claim", "outer"]).ok();
+    (sandbox, owner, ticket)
+}
+
+fn intents(sandbox: &Sandbox, id: &str) -> Vec<serde_json::Value> {
+    let named = |record: &serde_json::Value| record["kind"] == "intent" && record["id"] == id;
+    sandbox.journal("s").into_iter().filter(named).collect()
+}
+
+fn name(intent: &serde_json::Value) -> String {
+    format!("{}.0", intent["seq"])
+}
+
+#[test]
+fn one_declared_before_the_rerun_is_claimed_belongs_to_it() {
+    let (sandbox, owner, _) = around("safe", json!({"tool": "step", "replay": "safe"}));
+    owner.die();
+    let owner = Owner::start();
+    let ticket = sandbox.recover(&owner, "s", &[]);
+    sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7);
+    sandbox.step(&ticket, ["claim", "outer"]).ok();
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7);
+    sandbox.step_in(&ticket, ["result", "inner", "-"], "once").ok();
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(10);
+    assert_eq!(intents(&sandbox, "inner").len(), 1);
+    assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+}
+
+#[test]
+fn a_parent_found_not_applied_declares_them_anew() {
+    let (sandbox, owner, ticket) = around("never", json!({"tool": "step", "replay": "never"}));
+    sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
+    sandbox.step_in(&ticket, ["result", "inner", "-"], "the first time").ok();
+    owner.die();
+    sandbox.run(["recover", "s"]).exits(14);
+    let reconcile =
+        ["step", "reconcile", "outer", "--outcome", "not_applied", "--by", "ada", "--session", "s"];
+    sandbox.run(reconcile).ok();
+    let owner = Owner::start();
+    let ticket = sandbox.recover(&owner, "s", &[]);
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(10);
+    sandbox.step(&ticket, ["claim", "outer"]).ok();
+    sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7);
+    let [first, second] = &intents(&sandbox, "inner")[..] else { panic!("two intents") };
+    assert_ne!(first["key"], second["key"]);
+    assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+}
+
+/// What an earlier run began, and nobody knows the end of, is looked up first, whatever became of its parent.
+#[test]
+fn one_that_an_earlier_run_left_open_is_not_begun_anew_by_its_id() {
+    let inner = json!({"tool": "step", "replay": "never", "approval": "required"});
+    let (sandbox, owner, ticket) = around("never", inner);
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
+    let approve = ["step", "approve", "inner", "--by", "ada", "--session", "s"];
+    sandbox.run(approve).ok();
+    sandbox.step(&ticket, ["dispatch", "inner", "--to", "far"]).ok();
+    owner.die();
+    sandbox.run(["recover", "s"]).exits(14);
+    let not_applied = |call: &str| {
+        sandbox
+            .run(["step", "reconcile", call, "--outcome", "not_applied", "--by", "ada", "--session", "s"])
+            .ok();
+    };
+    not_applied("outer");
+    let owner = Owner::start();
+    let ticket = sandbox.recover(&owner, "s", &[]);
+    sandbox.step(&ticket, ["claim", "outer"]).ok();
+    let old = name(&intents(&sandbox, "inner")[0]);
+    let hint = format!("step reconcile {old}");
+    sandbox.unchanged("s", || {
+        sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7).says("an earlier run").says(&hint);
+    });
+    not_applied(&old);
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
+    assert_eq!(intents(&sandbox, "inner").len(), 2);
+    assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+}
+
+#[test]
+fn an_id_stays_with_the_call_in_which_it_was_first_declared() {
+    let (sandbox, owner, ticket) = around("safe", json!({"tool": "step", "replay": "safe"}));
+    for id in ["one", "two"] {
+        sandbox.step(&ticket, declare(id, "step", "outer")).ok();
+    }
+    owner.die();
+    let owner = Owner::start();
+    let ticket = sandbox.recover(&owner, "s", &[]);
+    sandbox.step(&ticket, ["claim", "outer"]).ok();
+    sandbox.step(&ticket, declare("one", "step", "outer")).ok();
+    sandbox.unchanged("s", || {
+        sandbox.step(&ticket, declare("two", "step", "one")).exits(6).says("nested in");
+        sandbox.step(&ticket, ["claim", "two", "--tool", "step", "--args", "{}"]).exits(6).says("nested in");
+        sandbox.step(&ticket, ["run", "--tool", "step", "two", "--", "true"]).exits(6);
+    });
+    sandbox.step(&ticket, ["claim", "three", "--tool", "step", "--args", "{}"]).ok();
+    sandbox.step(&ticket, declare("three", "step", "outer")).exits(6).says("nested in no call");
+}
+
+/// A remote executor may still be at what an earlier run sent to it; that has its ref.
+#[test]
+fn a_word_names_what_the_newest_run_declared() {
+    for begin in ["claim", "dispatch"] {
+        let inner = json!({"tool": "step", "replay": "safe", "approval": "required"});
+        let (sandbox, owner, ticket) = around("safe", inner);
+        sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
+        let approve = ["step", "approve", "inner", "--by", "ada", "--session", "s"];
+        sandbox.run(approve).ok();
+        sandbox.step(&ticket, ["dispatch", "inner", "--to", "far"]).ok();
+        owner.die();
+        let owner = Owner::start();
+        let ticket = sandbox.recover(&owner, "s", &[]);
+        let far = if begin == "dispatch" { &["--to", "far"][..] } else { &[] };
+        sandbox.step(&ticket, [&[begin, "outer"], far].concat()).ok();
+        sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
+        sandbox.run(approve).ok();
+        sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
+        let [old, new] = &intents(&sandbox, "inner")[..] else { panic!("two intents, begun by {begin}") };
+        sandbox.step_in(&ticket, ["result", "inner", "-"], "near").ok();
+        assert_eq!(sandbox.last("s")["ref"], name(new));
+        assert_eq!(sandbox.step(&ticket, declare("inner", "step", "outer")).exits(10).stdout, "near");
+        sandbox.step_in(&ticket, ["result", &name(old), "-"], "far").ok();
+        assert_eq!(sandbox.last("s")["ref"], name(old));
+        assert!(sandbox.run(["inspect", "s", "--call", "inner"]).ok().stdout.contains("near"));
+        assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+    }
+}
+
+#[test]
+fn a_failure_that_is_tried_again_declares_them_anew() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &[]);
+    let declares = "turnkeep step --ticket \"$1\" claim inner --tool step --parent outer
+        echo \"try $2\" | turnkeep step --ticket \"$1\" result inner -
+        exit \"$2\"";
+    sandbox.script("tool.sh", declares);
+    let run = |end: &str| {
+        let words = ["run", "--tool", "code", "--args", "{}", "--retry-failed", "outer", "--", "./tool.sh"];
+        sandbox.step(&ticket, [&words[..], &[&ticket, end]].concat()).exits(end.parse().unwrap())
+    };
+    run("1");
+    run("0");
+    assert_eq!(intents(&sandbox, "inner").len(), 2);
+    assert!(sandbox.run(["inspect", "s", "--call", "inner"]).ok().stdout.contains("try 0"));
+    assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+}

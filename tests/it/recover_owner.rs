@@ -424,7 +424,9 @@ fn a_reason_goes_with_what_it_is_the_reason_of() {
             sandbox.run([["recover", "s"], words].concat()).exits(2).says(words[0]);
             sandbox.run([["recover", "--all"], words].concat()).exits(2).says(words[0]);
         }
-        sandbox.run(["recover", "s", "--force", "--why", ""]).exits(2).says("--why");
+        for blank in ["", " ", "\t\n", "\u{a0}"] {
+            sandbox.run(["recover", "s", "--force", "--why", blank]).exits(2).says("--why");
+        }
         sandbox.run(["recover", "s", "--force"]).exits(2).says("--why");
     });
     sandbox.run(["recover", "s", "--force", "--why", "I looked", "--owner-pid", "none"]).ok();

@@ -10,7 +10,7 @@ use crate::draft::History;
 use crate::json::Raw;
 use crate::message;
 use crate::record::{
-    CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Record, Straggler, TurnId,
+    CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Record, Replay, Straggler, TurnId,
 };
 use crate::turn::decide;
 use crate::turn::{Answer, AnswerKind, Call, Mark, Turn};
@@ -48,7 +48,7 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
         .transpose()?;
     let declared_args = declared_args.map_or_else(|| Raw::parse("{}"), Ok)?;
     let declaration = Declaration { id: &args.call, tool, args: declared_args, parent };
-    match declaration.known(&turn)? {
+    match declaration.known(&step, &turn)? {
         Some(call) => {
             gate(&step, &turn, call, &history)?;
             let record = claimed(call, step.ticket.attempt);
@@ -92,9 +92,9 @@ pub(super) struct Declaration<'a> {
 }
 
 impl Declaration<'_> {
-    /// The newest call that was declared under this id; other arguments or another tool under it are a conflict. What
-    /// an earlier run of the call around it declared is no longer meant: a rerun declares anew.
-    pub(super) fn known<'t>(&self, turn: &'t Turn) -> Result<Option<&'t Call>, Failure> {
+    /// The call that was declared under this id; other arguments, another tool or another parent under it are a
+    /// conflict. What an earlier run of its parent declared is no longer meant: a rerun declares anew.
+    pub(super) fn known<'t>(&self, step: &Step<'_>, turn: &'t Turn) -> Result<Option<&'t Call>, Failure> {
         if self.id.is_empty() {
             return Err(Failure::usage("bad_call_id", "the id of a call is not empty"));
         }
@@ -104,18 +104,37 @@ impl Declaration<'_> {
                 format!("{:?} looks like a ref; give the call another id", self.id),
             ));
         }
-        let of_id = |call: &&Call| {
-            !call.from_model() && call.id.as_deref() == Some(self.id) && !turn.is_of_an_earlier_run(call)
+        let parent = self.parent.and_then(|parent| turn.call(parent));
+        let of_this_run = |call: &&&Call| {
+            call.parent == self.parent && parent.is_none_or(|parent| call.parent_run >= parent.runs)
         };
-        let Some(call) = turn.calls.iter().rev().find(of_id) else { return Ok(None) };
-        if call.tool != self.tool || call.args != self.args || call.parent != self.parent {
-            return Err(Failure::conflict(
-                "other_call",
-                format!("call {:?} was declared as {} with {}", self.id, call.tool, call.args.get()),
-            )
-            .hint("an id names one call for ever: give the changed one another id"));
+        let place_of = |parent: Option<&Call>| parent.map(|parent| parent.declared_first);
+        let by_id = |call: &&Call| !call.from_model() && call.id.as_deref() == Some(self.id);
+        let named: Vec<&Call> = turn.calls.iter().rev().filter(by_id).collect();
+        let Some(call) = named.iter().find(of_this_run).or(named.first()).copied() else { return Ok(None) };
+        let changed = |what: String| {
+            Err(Failure::conflict("other_call", format!("call {:?} was declared {what}", self.id))
+                .hint("an id names one call for ever: give the changed one another id"))
+        };
+        let declared_in = call.parent.and_then(|parent| turn.call(parent));
+        if place_of(declared_in) != place_of(parent) {
+            return changed(
+                call.parent.map_or("nested in no call".into(), |outer| format!("nested in {outer}")),
+            );
         }
-        Ok(Some(call))
+        if of_this_run(&&call) {
+            if call.tool != self.tool || call.args != self.args {
+                return changed(format!("as {} with {}", call.tool, call.args.get()));
+            }
+            return Ok(Some(call));
+        }
+        let now = step.desk.context.now(step.desk.at.clone());
+        let safe = call.replay.min(now.rule_of(call).replay) == Replay::Safe;
+        if call.answer.is_none() && call.may_have_run() && !safe {
+            let named = format!("call {} ({}), declared in an earlier run,", call.r#ref, call.tool);
+            return Err(uncertain(step, turn, call, &named));
+        }
+        Ok(None)
     }
 
     /// Its `intent`, as the record of this seq.

@@ -114,7 +114,7 @@ fn choose(
     declaration: &Declaration<'_>,
     args: &RunArgs,
 ) -> Result<Result<Chosen, Exit>, Failure> {
-    let known = declaration.known(turn)?;
+    let known = declaration.known(step, turn)?;
     if let Some(call) = known {
         let again = args.retry_failed && failed(call, history);
         if !again {

@@ -16,13 +16,17 @@ impl Turn {
             "args_sha256 is not the digest of args".into()
         })?;
         ensure(intent.key == call_key(genesis, &self.id, r#ref), || format!("key of call {ref}"))?;
+        let mut around = None;
         if let Some(parent) = intent.parent {
             let outer =
                 self.call(parent).ok_or_else(|| format!("there is no call {parent} to be nested in"))?;
             ensure(outer.answer.is_none(), || {
                 format!("call {parent}, to be nested in, is answered already")
             })?;
+            around = Some(outer);
         }
+        let parent_run = around.map_or(0, Call::run_at_work);
+        let place = (around.map(|outer| outer.declared_first), intent.id.clone());
         let as_call = CallIntent {
             r#ref,
             id: Some(intent.id.clone()),
@@ -35,6 +39,8 @@ impl Turn {
         };
         let mut call = new_call(r#ref, &as_call, intent.args.clone(), Source::Declared, None);
         call.parent = intent.parent;
+        call.parent_run = parent_run;
+        call.declared_first = *self.declared.entry(place).or_insert(r#ref);
         self.calls.push(call);
         Ok(())
     }
@@ -53,7 +59,7 @@ impl Turn {
             ended: false,
             repeated: call.may_have_run(),
         });
-        use_up(call);
+        begin_run(call);
         Ok(())
     }
 
@@ -89,7 +95,7 @@ impl Turn {
             to: dispatched.to.clone(),
             receipt: dispatched.receipt.clone(),
         });
-        use_up(call);
+        begin_run(call);
         Ok(())
     }
 
@@ -150,6 +156,8 @@ impl Turn {
             ReconciledOutcome::NotApplied => {
                 call.claim = None;
                 call.dispatch = None;
+                // What is lost may have been a run.
+                call.runs += u64::from(call.lost);
                 call.lost = false;
                 call.rerun_by = None;
                 call.not_applied = Some(mark.clone());
@@ -188,8 +196,9 @@ fn check_claimable(call: &Call, attempt: u64) -> Checked {
     ensure(call.approval.is_none() || granted, || format!("call {} has no approval", call.r#ref))
 }
 
-/// A claim uses up what let it happen; an approval for a time is valid for that time.
-fn use_up(call: &mut Call) {
+/// A claim or dispatch begins a run and uses up what let it happen; an approval for a time is valid for that time.
+fn begin_run(call: &mut Call) {
+    call.runs += 1;
     call.rerun_by = None;
     call.not_applied = None;
     call.approved = call.approved.take().filter(|word| word.expires.is_some());

@@ -639,6 +639,53 @@ fn calls_are_nested_in_calls_that_there_are() {
     assert_eq!(kit.turn().calls[1].source, Source::Declared);
 }
 
+/// Before a rerun is claimed, what is declared is declared for it.
+#[test]
+fn a_nested_call_belongs_to_one_run_of_its_parent() {
+    let mut kit = Kit::new();
+    let outer = kit.ask_one("safe");
+    let run_of_declared = |kit: &mut Kit, id: &str| {
+        kit.push(kit.intent(id, "safe", Some(outer)));
+        let nested = kit.turn().calls.last().expect("the call").clone();
+        (nested.parent_run, kit.at_ref(outer).expect("the parent").runs)
+    };
+    assert_eq!(run_of_declared(&mut kit, "before"), (1, 0));
+    kit.claim(outer);
+    assert_eq!(run_of_declared(&mut kit, "within"), (1, 1));
+    kit.recover(&[(outer, Decision::Rerun)]);
+    assert_eq!(run_of_declared(&mut kit, "between"), (2, 1));
+    kit.push(Claimed { attempt: 2, ..kit.claimed(outer) });
+    assert_eq!(run_of_declared(&mut kit, "again"), (2, 2));
+    kit.push(kit.reconciled(outer, ReconciledOutcome::NotApplied));
+    kit.push(kit.dispatched(outer, None));
+    kit.push(kit.dispatched(outer, Some("r")));
+    assert_eq!(run_of_declared(&mut kit, "far"), (3, 3), "a receipt begins nothing");
+    kit.push(acknowledge(kit.draft.end()));
+    kit.push(kit.unparked());
+    kit.push(kit.reconciled(outer, ReconciledOutcome::NotApplied));
+    assert_eq!(run_of_declared(&mut kit, "behind"), (5, 4), "what is lost may have been a run");
+}
+
+#[test]
+fn what_is_declared_anew_is_known_by_its_id_and_parent() {
+    let mut kit = Kit::new();
+    let mut declare = |id: &str, parent: Option<CallRef>| {
+        kit.push(kit.intent(id, "safe", parent));
+        let call = kit.turn().calls.last().expect("the call").clone();
+        (call.r#ref, call.declared_first)
+    };
+    let (first, itself) = declare("outer", None);
+    assert_eq!(first, itself);
+    let (inner, _) = declare("inner", Some(first));
+    let (again, known) = declare("outer", None);
+    assert!(again != first && known == first);
+    assert_eq!(declare("inner", Some(again)).1, inner, "in the same call, declared anew");
+    let (elsewhere, known) = declare("inner", None);
+    assert_eq!(elsewhere, known, "in another call it is another");
+    let (other, known) = declare("other", Some(first));
+    assert_eq!(other, known);
+}
+
 #[test]
 fn reasons_and_decisions_are_what_the_records_before_show() {
     let mut kit = Kit::new();
