@@ -32,8 +32,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// How many bytes of each stream are kept by default.
+/// How many bytes of each stream are kept, where a record may be long enough.
 pub const KEEP_BYTES_MAX: usize = 256 * 1024;
+
+/// How many bytes of each stream fit into one record of this length, however JSON escapes them: both at six bytes for
+/// one, and what stands around them.
+pub fn keep_bytes_max(line_bytes_max: u64) -> usize {
+    usize::try_from(line_bytes_max / 16).unwrap_or(KEEP_BYTES_MAX).min(KEEP_BYTES_MAX)
+}
 
 /// Shortest time between two calls of `on_tick`.
 const TICK_MIN: Duration = Duration::from_millis(1);
@@ -53,7 +59,7 @@ pub struct Command<'a> {
     pub echo: Echo,
     /// Files that hold the output so far, for when the runner is killed. Their folder is there already.
     pub spool: Option<SpoolPaths>,
-    /// How many bytes of each stream are kept for the answer; see [`KEEP_BYTES_MAX`].
+    /// How many bytes of each stream are kept for the answer; see [`keep_bytes_max`].
     pub keep_bytes_max: usize,
 }
 

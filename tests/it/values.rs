@@ -307,6 +307,21 @@ fn the_longest_record_fits_and_one_byte_more_does_not() {
     sandbox.step(&ticket, ["heartbeat"]).ok();
 }
 
+/// A call that ran has a result, however long its output is and however it is escaped.
+#[test]
+fn output_that_no_record_could_hold_is_cut() {
+    let sandbox = Sandbox::new();
+    let ticket = ticket(&sandbox);
+    let loud = "head -c 50000 /dev/zero | tr '\\0' '\\1'; head -c 50000 /dev/zero | tr '\\0' '\\2' >&2";
+    let words = ["--max-record", "4000", "step", "--ticket", &ticket, "run", "--tool", "sh", "loud", "--"];
+    let ran = sandbox.run([&words[..], &["sh", "-c", loud]].concat()).ok();
+    assert_eq!(ran.stdout.len(), 50_000, "all of it is passed through");
+    let result = sandbox.last("s");
+    assert_eq!((&result["kind"], &result["truncated"]), (&json!("result"), &json!(true)));
+    assert!(text(&result["stdout"]).starts_with('\u{1}') && text(&result["stderr"]).ends_with('\u{2}'));
+    sandbox.run(["verify", "s"]).ok();
+}
+
 #[test]
 fn nul_escapes_survive_and_start_nothing() {
     let sandbox = Sandbox::new();

@@ -17,7 +17,7 @@ use crate::json::{ObjectWriter, Raw};
 use crate::message;
 use crate::owner;
 use crate::record::{Delivery, DeliveryState, Kind, Straggler, TurnId};
-use crate::run::{self, Command, Echo, Finished, KEEP_BYTES_MAX, RunError};
+use crate::run::{self, Command, Echo, Finished, RunError};
 use crate::status;
 use crate::turn::{Session, Turn, next};
 use std::time::Duration;
@@ -358,7 +358,7 @@ fn start(
         env_remove: vec!["TURNKEEP_TICKET"],
         echo: Echo::CaptureOnly,
         spool: None,
-        keep_bytes_max: KEEP_BYTES_MAX,
+        keep_bytes_max: run::keep_bytes_max(context.line_bytes_max),
     };
     let tick = lease_ms.map_or(Duration::from_secs(3_600), |lease| Duration::from_millis(lease / 3));
     run::run(

@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use crate::json::{ObjectWriter, Raw};
 use crate::owner;
 use crate::record::{CallRef, Claimed, Heartbeat, Kind, Outcome, Owner};
-use crate::run::{self, Command, Echo, Finished, KEEP_BYTES_MAX, RunError};
+use crate::run::{self, Command, Echo, Finished, RunError};
 use crate::status::Receipt;
 use crate::turn::{AnswerKind, Call, Turn};
 use std::ffi::OsString;
@@ -292,7 +292,7 @@ fn execute(
         env_remove: vec!["TURNKEEP_TICKET"],
         echo: if context.out.json { Echo::ToStderr } else { Echo::Through },
         spool: Some(spool::paths(context, &ticket.session, &ticket.turn, call.r#ref)),
-        keep_bytes_max: KEEP_BYTES_MAX,
+        keep_bytes_max: run::keep_bytes_max(context.line_bytes_max),
     };
     let tick = claimed.lease_ms.map_or(Duration::from_secs(3_600), |lease| Duration::from_millis(lease / 3));
     let mut on_tick = || renew_lease(context, ticket, claimed.lease_ms);
