@@ -346,6 +346,17 @@ pub struct Call {
     pub lost: bool,
 }
 
+/// How a call that was declared under an id stands to one that is declared under it now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declared {
+    /// It is that one.
+    Now,
+    /// An earlier run of its parent declared it: a rerun declares anew.
+    InEarlierRun,
+    /// It is nested in another call.
+    Elsewhere,
+}
+
 /// A claim.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -508,6 +519,24 @@ impl Turn {
     /// The call of this name.
     pub fn call(&self, call: CallRef) -> Option<&Call> {
         self.index_of(call).and_then(|index| self.calls.get(index))
+    }
+
+    /// The call that was declared without a model under this id, as one who declares it in `parent` now means it.
+    pub fn declared_before(&self, id: &str, parent: Option<CallRef>) -> Option<(&Call, Declared)> {
+        let known = |parent: Option<CallRef>| parent.and_then(|parent| self.call(parent));
+        let around = known(parent);
+        let place = |around: Option<&Call>| around.map(|around| around.declared_first);
+        let how = |call: &Call| match place(known(call.parent)) == place(around) {
+            false => Declared::Elsewhere,
+            true if call.parent == parent && around.is_none_or(|around| call.parent_run >= around.runs) => {
+                Declared::Now
+            }
+            true => Declared::InEarlierRun,
+        };
+        let of_id = |call: &&Call| !call.from_model() && call.id.as_deref() == Some(id);
+        let mut newest_first = self.calls.iter().rev().filter(of_id).map(|call| (call, how(call))).peekable();
+        let newest = newest_first.peek().copied();
+        newest_first.find(|(_, how)| *how == Declared::Now).or(newest)
     }
 
     /// Where the call of this name stands in [`Turn::calls`]: they are ordered by it.

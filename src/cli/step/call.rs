@@ -13,7 +13,7 @@ use crate::record::{
     CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Record, Replay, Straggler, TurnId,
 };
 use crate::turn::decide;
-use crate::turn::{Answer, AnswerKind, Call, Mark, Turn};
+use crate::turn::{Answer, AnswerKind, Call, Declared, Mark, Turn};
 
 /// `turnkeep step claim`
 pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> Result<Exit, Failure> {
@@ -104,37 +104,29 @@ impl Declaration<'_> {
                 format!("{:?} looks like a ref; give the call another id", self.id),
             ));
         }
-        let parent = self.parent.and_then(|parent| turn.call(parent));
-        let of_this_run = |call: &&&Call| {
-            call.parent == self.parent && parent.is_none_or(|parent| call.parent_run >= parent.runs)
-        };
-        let place_of = |parent: Option<&Call>| parent.map(|parent| parent.declared_first);
-        let by_id = |call: &&Call| !call.from_model() && call.id.as_deref() == Some(self.id);
-        let named: Vec<&Call> = turn.calls.iter().rev().filter(by_id).collect();
-        let Some(call) = named.iter().find(of_this_run).or(named.first()).copied() else { return Ok(None) };
         let changed = |what: String| {
             Err(Failure::conflict("other_call", format!("call {:?} was declared {what}", self.id))
                 .hint("an id names one call for ever: give the changed one another id"))
         };
-        let declared_in = call.parent.and_then(|parent| turn.call(parent));
-        if place_of(declared_in) != place_of(parent) {
-            return changed(
-                call.parent.map_or("nested in no call".into(), |outer| format!("nested in {outer}")),
-            );
-        }
-        if of_this_run(&&call) {
-            if call.tool != self.tool || call.args != self.args {
-                return changed(format!("as {} with {}", call.tool, call.args.get()));
+        match turn.declared_before(self.id, self.parent) {
+            None => Ok(None),
+            Some((call, Declared::Elsewhere)) => {
+                changed(call.parent.map_or("nested in no call".into(), |outer| format!("nested in {outer}")))
             }
-            return Ok(Some(call));
+            Some((call, Declared::Now)) if call.tool != self.tool || call.args != self.args => {
+                changed(format!("as {} with {}", call.tool, call.args.get()))
+            }
+            Some((call, Declared::Now)) => Ok(Some(call)),
+            Some((call, Declared::InEarlierRun)) => {
+                let now = step.desk.context.now(step.desk.at.clone());
+                let safe = call.replay.min(now.rule_of(call).replay) == Replay::Safe;
+                if call.answer.is_none() && call.may_have_run() && !safe {
+                    let named = format!("call {} ({}), declared in an earlier run,", call.r#ref, call.tool);
+                    return Err(uncertain(step, turn, call, &named));
+                }
+                Ok(None)
+            }
         }
-        let now = step.desk.context.now(step.desk.at.clone());
-        let safe = call.replay.min(now.rule_of(call).replay) == Replay::Safe;
-        if call.answer.is_none() && call.may_have_run() && !safe {
-            let named = format!("call {} ({}), declared in an earlier run,", call.r#ref, call.tool);
-            return Err(uncertain(step, turn, call, &named));
-        }
-        Ok(None)
     }
 
     /// Its `intent`, as the record of this seq.
