@@ -10,7 +10,7 @@ use crate::record::{
     Repaired, SettledStatus, Steered, TreeMode,
 };
 use crate::testkit::{File, Kit, at, call, entry, model, other_entry, tool_result, turn_id, user};
-use crate::turn::{AnswerKind, Retain, Session, Source, Stands, What};
+use crate::turn::{AnswerKind, Declared, Retain, Session, Source, Stands, What};
 
 fn last_said(kit: &Kit) -> Stands {
     match &kit.turn().facts.last().expect("a fact").what {
@@ -684,6 +684,38 @@ fn what_is_declared_anew_is_known_by_its_id_and_parent() {
     assert_eq!(elsewhere, known, "in another call it is another");
     let (other, known) = declare("other", Some(first));
     assert_eq!(other, known);
+}
+
+#[test]
+fn an_id_means_what_the_run_at_work_declared_under_it() {
+    let mut kit = Kit::new();
+    let outer = kit.ask_one("safe");
+    let declare = |kit: &mut Kit, id: &str, parent: Option<CallRef>| {
+        kit.push(kit.intent(id, "safe", parent));
+        kit.turn().calls.last().expect("the call").r#ref
+    };
+    let before = |kit: &Kit, id: &str, parent: Option<CallRef>| {
+        kit.turn().declared_before(id, parent).map(|(call, how)| (call.r#ref, how))
+    };
+    kit.claim(outer);
+    assert_eq!(before(&kit, "n", Some(outer)), None);
+    assert_eq!(before(&kit, "c", None), None, "what a model asked for is not declared");
+    let first = declare(&mut kit, "n", Some(outer));
+    assert_eq!(before(&kit, "n", Some(outer)), Some((first, Declared::Now)));
+    assert_eq!(before(&kit, "n", None), Some((first, Declared::Elsewhere)));
+    assert_eq!(before(&kit, "n", Some(first)), Some((first, Declared::Elsewhere)));
+    kit.recover(&[(outer, Decision::Rerun)]);
+    assert_eq!(before(&kit, "n", Some(outer)), Some((first, Declared::Now)), "the rerun has not begun");
+    kit.push(Claimed { attempt: 2, ..kit.claimed(outer) });
+    assert_eq!(before(&kit, "n", Some(outer)), Some((first, Declared::InEarlierRun)));
+    let again = declare(&mut kit, "n", Some(outer));
+    assert_eq!(before(&kit, "n", Some(outer)), Some((again, Declared::Now)));
+    // Of both there are nested calls, as where a remote executor is still at the first one.
+    let deep = [first, again].map(|parent| declare(&mut kit, "deep", Some(parent)));
+    assert_eq!(before(&kit, "deep", Some(first)), Some((deep[0], Declared::Now)));
+    assert_eq!(before(&kit, "deep", Some(again)), Some((deep[1], Declared::Now)));
+    let third = declare(&mut kit, "n", Some(outer));
+    assert_eq!(before(&kit, "deep", Some(third)), Some((deep[1], Declared::InEarlierRun)));
 }
 
 #[test]
