@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::json::Raw;
+use crate::message;
 
 const HEADER: &str =
     r#"{"type":"session","version":3,"id":"s-1","timestamp":"2026-11-29T15:00:00.000Z","cwd":"/w"}"#;
@@ -178,6 +179,32 @@ fn a_dead_line_hurts_only_where_an_entry_may_need_it() {
 }
 
 #[test]
+fn a_dead_line_says_why_it_is_dead() {
+    let [a, b, _] = &plain()[..] else { panic!("three") };
+    for (dead, why) in [
+        (r#"{"type":"mess"#, "unreadable, 13 bytes: not JSON at column 13;"),
+        ("5\0\0", "unreadable, 3 bytes: it holds 2 NUL bytes;"),
+        ("\u{feff}{}", "unreadable, 5 bytes: it begins with a byte order mark;"),
+    ] {
+        let found = only(&read(file(&[a, dead, b])));
+        assert!(found.message.contains(why), "{found:?}");
+    }
+}
+
+#[test]
+fn a_dead_line_says_who_may_miss_it() {
+    let a = &plain()[0];
+    let (cut_off, whole) = (said("user", "z", Some("lost")), said("user", "y", Some("a")));
+    let missed = |behind: &[&str]| {
+        let found = check(&read(file(&[&[a.as_str(), "{"], behind].concat())));
+        found.into_iter().find(|found| found.code == "tree-dead-line").expect("dead").message
+    };
+    assert!(missed(&[&whole]).contains("; no entry names a parent that was on it; "));
+    assert!(missed(&[&cut_off, &whole]).contains("; an entry of another branch than the active one names "));
+    assert!(missed(&[&cut_off]).contains("; an entry names a parent that is not in the file "));
+}
+
+#[test]
 fn what_was_glued_to_a_torn_line_is_named() {
     let [a, b, _] = &plain()[..] else { panic!("three") };
     let tree = read(file(&[a, &format!(r#"{{"type":"message","id":"q","mess{b}"#), &format!("\0\0{b}")]));
@@ -209,6 +236,8 @@ fn carriage_returns_and_blank_lines_are_notes() {
     assert_eq!((tree.crlf, tree.leaf()), (Crlf { first: 1, lines: 3 }, Leaf::Entry(1)));
     assert_eq!(codes(&tree), [("tree-crlf", Severity::Note, None)]);
     assert_eq!(tree.object(1).string("id").as_deref(), Some("b"));
+    let unended = read(file(&[a, b]).trim_end().replace('\n', "\r\n") + "\r");
+    assert_eq!(unended.crlf, Crlf { first: 1, lines: 2 }, "the last line does not end");
     let tree = read(file(&[a, "", "  \t", b, "", c]));
     let found = check(&tree);
     assert_eq!(
@@ -283,6 +312,10 @@ fn entries_that_lack_something_are_damage() {
     }
     let tree = read(file(&[a, r#"{"type":"message","id":"x","message":{"role":"user"}}"#]));
     assert_eq!(tree.path(1).top, Top::Missing);
+    let empty = r#"{"type":"message","id":"x","parentId":"a"}"#;
+    assert!(only(&read(file(&[a, empty]))).message.ends_with("; Pi fails on it"));
+    let elsewhere = only(&read(file(&[a, empty, &said("user", "y", Some("a"))])));
+    assert!(elsewhere.message.ends_with("; Pi would fail on a branch that leads through it"));
 }
 
 #[test]
@@ -348,6 +381,7 @@ fn a_byte_order_mark_is_damage_and_hides_nothing() {
     let tree = read(format!("\u{feff}{}", file(&[&plain()[0]])));
     assert!(tree.bom);
     assert_eq!(codes(&tree), [("tree-bom", Severity::Damage, Some(1))]);
+    assert_eq!((only(&tree).offset, only(&tree).len), (0, 3));
     assert_eq!(refused(&tree, Some("a")), [("tree-bom", Some(1))]);
     assert_eq!((tree.leaf(), tree.header_text()), (Leaf::Entry(0), Some(HEADER)));
     assert_eq!(tree.entries[0].offset, HEADER.len() as u64 + 4);
@@ -374,6 +408,10 @@ fn other_versions_are_read_and_not_written() {
     let tree = read(text.replace("\"version\":3", "\"version\":2"));
     assert_eq!(tree.writable(), Writable::Older { version: 2 });
     assert_eq!(codes(&tree), [("tree-older-version", Severity::Note, Some(1))]);
+    assert_eq!(
+        only(&tree).message,
+        "session version 2; version 3 is needed for writing, let Pi convert the file first"
+    );
     assert_eq!(check_path(&tree, Some("b")), Err(Refusal::Older { version: 2 }));
     let tree = read(text.replace("\"version\":3", "\"version\":4"));
     assert_eq!(tree.writable(), Writable::Newer { version: 4 });
@@ -453,7 +491,13 @@ fn an_unknown_parent_cuts_the_history() {
     assert_eq!(only(&self::tree(&lines)).severity, Severity::Damage);
     assert!(finding.message.contains("1 more entries hang on it"), "{finding:?}");
     assert_eq!(tree.path(2).top, Top::Unknown { id: "gone".into() });
-    assert_eq!(refused(&tree, Some("c")), [("tree-unknown-parent", Some(3))]);
+    let refusal = check_path(&tree, Some("c")).expect_err("cut off");
+    assert_eq!(refusal, Refusal::Damage(check::damaged_path(&tree, 2)));
+    assert_eq!(
+        refusal.to_string(),
+        "session file is damaged: entry b on line 3 names the parent gone, which is not in the file: \
+         the history above it is cut off"
+    );
     assert_eq!(check_path(&tree, Some("d")), Ok(()));
     assert_eq!(refused(&tree, Some("nobody")), [("tree-leaf-missing", None)]);
 }
@@ -578,6 +622,17 @@ fn a_user_message_between_call_and_result_is_a_note() {
     ]));
     assert_eq!((found.code, found.severity, found.line), ("tree-user-between", Severity::Note, Some(4)));
     assert!(found.message.contains("user message news stands between call c1 of a"), "{found:?}");
+    let besides = [
+        said("user", "u", None),
+        asks("a", "u", &["c1"], "toolUse"),
+        said("user", "news", Some("a")),
+        said("user", "s1", Some("u")),
+        said("user", "s2", Some("s1")),
+        said("user", "s3", Some("s2")),
+        answers("r1", "news", "c1"),
+    ];
+    let expected = [("tree-forked", Severity::Note, Some(2)), ("tree-user-between", Severity::Note, Some(4))];
+    assert_eq!(codes(&tree(&besides)), expected, "what is said on another branch changes nothing");
 }
 
 #[test]
@@ -643,7 +698,9 @@ fn half_a_surrogate_pair_is_a_note() {
 fn nesting_costs_no_stack() {
     let nested = |levels: usize| {
         let mut lines = plain();
-        lines[2] = lines[2].replace("\"x\"", &("[".repeat(levels) + &"]".repeat(levels)));
+        // What stands beside the deepest makes a line no deeper.
+        let content = "[".repeat(levels) + &"]".repeat(levels) + r#","details":[[]]"#;
+        lines[2] = lines[2].replace("\"x\"", &content);
         tree(&lines)
     };
     assert_eq!(codes(&nested(DEPTH_MAX - 2)), []);
@@ -657,6 +714,21 @@ fn nesting_costs_no_stack() {
     assert!(!same_entry(deep.text(2), deep.text(1)));
     let torn = read(file(&["[".repeat(100_000).as_str()]));
     assert_eq!(codes(&torn), [("tree-dead-line", Severity::Warning, Some(2))]);
+}
+
+#[test]
+fn the_deepest_arguments_of_a_call_are_read_where_they_stand() {
+    let deepest = Raw::text(&("[".repeat(json::DEPTH_MAX) + &"]".repeat(json::DEPTH_MAX)));
+    let asks = format!(
+        r#"{{"role":"assistant","tool_calls":[{{"id":"c1","type":"function","function":{{"name":"t","arguments":{}}}}}]}}"#,
+        deepest.get()
+    );
+    let (raw, meaning) = message::take(&asks, None, None).expect("a message");
+    let line = message_entry("d", Some("c"), "t", &message::pi_message(&meaning, &raw, &[], 1));
+    let tree = tree(&[plain(), vec![line.get().to_owned()]].concat());
+    assert_eq!(json::depth(tree.text(3)), DEPTH_MAX);
+    assert_eq!(codes(&tree), []);
+    assert_eq!(tree.raw(3), Some(line));
 }
 
 #[test]
