@@ -271,6 +271,10 @@ fn json_that_is_no_entry_is_damage_where_it_takes_the_leaf_away() {
                 ("tree-leaf-undefined", Severity::Damage, Some(3))
             ]
         );
+        let found = check(&read(file(&[a, b, odd])));
+        assert!(found[1].message.ends_with("; the last entry is b on line 3"), "{found:?}");
+        let found = check(&read(file(&[odd])));
+        assert!(found[1].message.ends_with("; there is no entry"), "{found:?}");
         let tree = read(file(&[a, odd, b]));
         assert_eq!(codes(&tree), [("tree-no-entry", Severity::Warning, Some(3))]);
         assert_eq!(tree.leaf(), Leaf::Entry(1));
@@ -537,6 +541,17 @@ fn a_loop_is_told_once_and_in_order() {
 }
 
 #[test]
+fn of_many_names_twenty_are_told() {
+    let ring = |count: usize| {
+        let entry =
+            |at: usize| said("user", &format!("e{at}"), Some(&format!("e{}", (at + count - 1) % count)));
+        only(&tree(&(0..count).map(entry).collect::<Vec<_>>())).message
+    };
+    assert!(ring(20).contains(" e18, e19; Pi never ends on it"), "{}", ring(20));
+    assert!(ring(21).contains(" e18, e19 and 1 more; Pi never ends on it"), "{}", ring(21));
+}
+
+#[test]
 fn a_compaction_keeps_from_its_own_branch() {
     let compaction = |kept: &str| {
         entry("compaction", "k", Some("c"), &format!(r#","summary":"s","firstKeptEntryId":"{kept}""#))
@@ -562,6 +577,17 @@ fn a_compaction_keeps_from_its_own_branch() {
     lines.push(compaction("later"));
     lines.push(said("user", "later", Some("k")));
     assert_eq!(codes(&tree(&lines)), [("tree-compaction-target", Severity::Damage, Some(5))]);
+}
+
+#[test]
+fn a_compaction_in_a_loop_keeps_from_nothing() {
+    let looped = tree(&[
+        said("user", "a", Some("k")),
+        entry("compaction", "k", Some("a"), r#","summary":"s","firstKeptEntryId":"a""#),
+    ]);
+    let expected =
+        [("tree-cycle", Severity::Damage, Some(2)), ("tree-compaction-target", Severity::Damage, Some(3))];
+    assert_eq!(codes(&looped), expected);
 }
 
 #[test]
@@ -710,6 +736,7 @@ fn nesting_costs_no_stack() {
         assert!(found.message.contains(&format!("nests {} levels deep", levels + 2)), "{found:?}");
     }
     let deep = nested(100_000);
+    assert_eq!((deep.raw(2), deep.raw_message(2)), (None, None), "it is not read");
     assert!(same_entry(deep.text(2), deep.text(2)));
     assert!(!same_entry(deep.text(2), deep.text(1)));
     let torn = read(file(&["[".repeat(100_000).as_str()]));
@@ -728,7 +755,10 @@ fn the_deepest_arguments_of_a_call_are_read_where_they_stand() {
     let tree = tree(&[plain(), vec![line.get().to_owned()]].concat());
     assert_eq!(json::depth(tree.text(3)), DEPTH_MAX);
     assert_eq!(codes(&tree), []);
-    assert_eq!(tree.raw(3), Some(line));
+    assert_eq!(tree.raw(3).as_ref(), Some(&line));
+    assert_eq!(tree.raw_message(3).as_ref().map(Raw::get), tree.message(3));
+    let elsewhere = message_entry("d", None, "later", &message::pi_message(&meaning, &raw, &[], 2));
+    assert!(same_entry(line.get(), elsewhere.get()));
 }
 
 #[test]
@@ -832,6 +862,10 @@ fn a_copy_changes_ids_and_nothing_else() {
         assert_eq!(copy(&target("null")), mapped("null"));
         assert_eq!(copy(&target("\"left-out\"")), None);
     }
+    let label = |target, id, parent| {
+        format!(r#"{{"targetId":"{target}","label":"old","id":"{id}","parentId":"{parent}"}}"#)
+    };
+    assert_eq!(copy(&label("old", "x", "y")), Some(label("new", "I", "P")), "a label may read like an id");
     assert_eq!(copy(r#"{"type":"custom"}"#).as_deref(), Some(r#"{"type":"custom","id":"I","parentId":"P"}"#));
     assert_eq!(copy("{ }").as_deref(), Some(r#"{"id":"I","parentId":"P"}"#));
     assert_eq!(
@@ -847,6 +881,19 @@ fn a_copy_changes_ids_and_nothing_else() {
     assert_eq!(copy("[]"), None);
     let root = entry_with(r#"{"id":"x","parentId":"y"}"#, "I", None, &map).expect("an object");
     assert_eq!(root.get(), r#"{"id":"I","parentId":null}"#);
+}
+
+#[test]
+fn a_copied_message_has_content_that_pi_can_go_on_from() {
+    let entry = |kind, content| {
+        format!(
+            r#"{{"type":"{kind}","id":"I","parentId":null,"message":{{"role":"assistant","content":{content}}}}}"#
+        )
+    };
+    let copy = |entry: &str| entry_with(entry, "I", None, &|id| Some(id.to_owned())).expect("an object");
+    assert_eq!(copy(&entry("message", r#""x""#)).get(), entry("message", r#"[{"type":"text","text":"x"}]"#));
+    // What an extension keeps under that name is its own.
+    assert_eq!(copy(&entry("custom", r#""x""#)).get(), entry("custom", r#""x""#));
 }
 
 #[test]
