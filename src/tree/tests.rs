@@ -746,10 +746,9 @@ fn nesting_costs_no_stack() {
 #[test]
 fn the_deepest_arguments_of_a_call_are_read_where_they_stand() {
     let deepest = Raw::text(&("[".repeat(json::DEPTH_MAX) + &"]".repeat(json::DEPTH_MAX)));
-    let asks = format!(
-        r#"{{"role":"assistant","tool_calls":[{{"id":"c1","type":"function","function":{{"name":"t","arguments":{}}}}}]}}"#,
-        deepest.get()
-    );
+    let function = format!(r#"{{"name":"t","arguments":{}}}"#, deepest.get());
+    let call = format!(r#"{{"id":"c1","type":"function","function":{function}}}"#);
+    let asks = format!(r#"{{"role":"assistant","tool_calls":[{call}]}}"#);
     let (raw, meaning) = message::take(&asks, None, None).expect("a message");
     let line = message_entry("d", Some("c"), "t", &message::pi_message(&meaning, &raw, &[], 1));
     let tree = tree(&[plain(), vec![line.get().to_owned()]].concat());
@@ -886,9 +885,8 @@ fn a_copy_changes_ids_and_nothing_else() {
 #[test]
 fn a_copied_message_has_content_that_pi_can_go_on_from() {
     let entry = |kind, content| {
-        format!(
-            r#"{{"type":"{kind}","id":"I","parentId":null,"message":{{"role":"assistant","content":{content}}}}}"#
-        )
+        let message = format!(r#"{{"role":"assistant","content":{content}}}"#);
+        format!(r#"{{"type":"{kind}","id":"I","parentId":null,"message":{message}}}"#)
     };
     let copy = |entry: &str| entry_with(entry, "I", None, &|id| Some(id.to_owned())).expect("an object");
     assert_eq!(copy(&entry("message", r#""x""#)).get(), entry("message", r#"[{"type":"text","text":"x"}]"#));
