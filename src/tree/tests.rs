@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::json::Raw;
+use crate::message;
 
 const HEADER: &str =
     r#"{"type":"session","version":3,"id":"s-1","timestamp":"2026-11-29T15:00:00.000Z","cwd":"/w"}"#;
@@ -178,6 +179,32 @@ fn a_dead_line_hurts_only_where_an_entry_may_need_it() {
 }
 
 #[test]
+fn a_dead_line_says_why_it_is_dead() {
+    let [a, b, _] = &plain()[..] else { panic!("three") };
+    for (dead, why) in [
+        (r#"{"type":"mess"#, "unreadable, 13 bytes: not JSON at column 13;"),
+        ("5\0\0", "unreadable, 3 bytes: it holds 2 NUL bytes;"),
+        ("\u{feff}{}", "unreadable, 5 bytes: it begins with a byte order mark;"),
+    ] {
+        let found = only(&read(file(&[a, dead, b])));
+        assert!(found.message.contains(why), "{found:?}");
+    }
+}
+
+#[test]
+fn a_dead_line_says_who_may_miss_it() {
+    let a = &plain()[0];
+    let (cut_off, whole) = (said("user", "z", Some("lost")), said("user", "y", Some("a")));
+    let missed = |behind: &[&str]| {
+        let found = check(&read(file(&[&[a.as_str(), "{"], behind].concat())));
+        found.into_iter().find(|found| found.code == "tree-dead-line").expect("dead").message
+    };
+    assert!(missed(&[&whole]).contains("; no entry names a parent that was on it; "));
+    assert!(missed(&[&cut_off, &whole]).contains("; an entry of another branch than the active one names "));
+    assert!(missed(&[&cut_off]).contains("; an entry names a parent that is not in the file "));
+}
+
+#[test]
 fn what_was_glued_to_a_torn_line_is_named() {
     let [a, b, _] = &plain()[..] else { panic!("three") };
     let tree = read(file(&[a, &format!(r#"{{"type":"message","id":"q","mess{b}"#), &format!("\0\0{b}")]));
@@ -209,6 +236,8 @@ fn carriage_returns_and_blank_lines_are_notes() {
     assert_eq!((tree.crlf, tree.leaf()), (Crlf { first: 1, lines: 3 }, Leaf::Entry(1)));
     assert_eq!(codes(&tree), [("tree-crlf", Severity::Note, None)]);
     assert_eq!(tree.object(1).string("id").as_deref(), Some("b"));
+    let unended = read(file(&[a, b]).trim_end().replace('\n', "\r\n") + "\r");
+    assert_eq!(unended.crlf, Crlf { first: 1, lines: 2 }, "the last line does not end");
     let tree = read(file(&[a, "", "  \t", b, "", c]));
     let found = check(&tree);
     assert_eq!(
@@ -242,6 +271,10 @@ fn json_that_is_no_entry_is_damage_where_it_takes_the_leaf_away() {
                 ("tree-leaf-undefined", Severity::Damage, Some(3))
             ]
         );
+        let found = check(&read(file(&[a, b, odd])));
+        assert!(found[1].message.ends_with("; the last entry is b on line 3"), "{found:?}");
+        let found = check(&read(file(&[odd])));
+        assert!(found[1].message.ends_with("; there is no entry"), "{found:?}");
         let tree = read(file(&[a, odd, b]));
         assert_eq!(codes(&tree), [("tree-no-entry", Severity::Warning, Some(3))]);
         assert_eq!(tree.leaf(), Leaf::Entry(1));
@@ -283,6 +316,10 @@ fn entries_that_lack_something_are_damage() {
     }
     let tree = read(file(&[a, r#"{"type":"message","id":"x","message":{"role":"user"}}"#]));
     assert_eq!(tree.path(1).top, Top::Missing);
+    let empty = r#"{"type":"message","id":"x","parentId":"a"}"#;
+    assert!(only(&read(file(&[a, empty]))).message.ends_with("; Pi fails on it"));
+    let elsewhere = only(&read(file(&[a, empty, &said("user", "y", Some("a"))])));
+    assert!(elsewhere.message.ends_with("; Pi would fail on a branch that leads through it"));
 }
 
 #[test]
@@ -348,6 +385,7 @@ fn a_byte_order_mark_is_damage_and_hides_nothing() {
     let tree = read(format!("\u{feff}{}", file(&[&plain()[0]])));
     assert!(tree.bom);
     assert_eq!(codes(&tree), [("tree-bom", Severity::Damage, Some(1))]);
+    assert_eq!((only(&tree).offset, only(&tree).len), (0, 3));
     assert_eq!(refused(&tree, Some("a")), [("tree-bom", Some(1))]);
     assert_eq!((tree.leaf(), tree.header_text()), (Leaf::Entry(0), Some(HEADER)));
     assert_eq!(tree.entries[0].offset, HEADER.len() as u64 + 4);
@@ -374,6 +412,10 @@ fn other_versions_are_read_and_not_written() {
     let tree = read(text.replace("\"version\":3", "\"version\":2"));
     assert_eq!(tree.writable(), Writable::Older { version: 2 });
     assert_eq!(codes(&tree), [("tree-older-version", Severity::Note, Some(1))]);
+    assert_eq!(
+        only(&tree).message,
+        "session version 2; version 3 is needed for writing, let Pi convert the file first"
+    );
     assert_eq!(check_path(&tree, Some("b")), Err(Refusal::Older { version: 2 }));
     let tree = read(text.replace("\"version\":3", "\"version\":4"));
     assert_eq!(tree.writable(), Writable::Newer { version: 4 });
@@ -453,7 +495,13 @@ fn an_unknown_parent_cuts_the_history() {
     assert_eq!(only(&self::tree(&lines)).severity, Severity::Damage);
     assert!(finding.message.contains("1 more entries hang on it"), "{finding:?}");
     assert_eq!(tree.path(2).top, Top::Unknown { id: "gone".into() });
-    assert_eq!(refused(&tree, Some("c")), [("tree-unknown-parent", Some(3))]);
+    let refusal = check_path(&tree, Some("c")).expect_err("cut off");
+    assert_eq!(refusal, Refusal::Damage(check::damaged_path(&tree, 2)));
+    assert_eq!(
+        refusal.to_string(),
+        "session file is damaged: entry b on line 3 names the parent gone, which is not in the file: \
+         the history above it is cut off"
+    );
     assert_eq!(check_path(&tree, Some("d")), Ok(()));
     assert_eq!(refused(&tree, Some("nobody")), [("tree-leaf-missing", None)]);
 }
@@ -493,6 +541,17 @@ fn a_loop_is_told_once_and_in_order() {
 }
 
 #[test]
+fn of_many_names_twenty_are_told() {
+    let ring = |count: usize| {
+        let entry =
+            |at: usize| said("user", &format!("e{at}"), Some(&format!("e{}", (at + count - 1) % count)));
+        only(&tree(&(0..count).map(entry).collect::<Vec<_>>())).message
+    };
+    assert!(ring(20).contains(" e18, e19; Pi never ends on it"), "{}", ring(20));
+    assert!(ring(21).contains(" e18, e19 and 1 more; Pi never ends on it"), "{}", ring(21));
+}
+
+#[test]
 fn a_compaction_keeps_from_its_own_branch() {
     let compaction = |kept: &str| {
         entry("compaction", "k", Some("c"), &format!(r#","summary":"s","firstKeptEntryId":"{kept}""#))
@@ -518,6 +577,17 @@ fn a_compaction_keeps_from_its_own_branch() {
     lines.push(compaction("later"));
     lines.push(said("user", "later", Some("k")));
     assert_eq!(codes(&tree(&lines)), [("tree-compaction-target", Severity::Damage, Some(5))]);
+}
+
+#[test]
+fn a_compaction_in_a_loop_keeps_from_nothing() {
+    let looped = tree(&[
+        said("user", "a", Some("k")),
+        entry("compaction", "k", Some("a"), r#","summary":"s","firstKeptEntryId":"a""#),
+    ]);
+    let expected =
+        [("tree-cycle", Severity::Damage, Some(2)), ("tree-compaction-target", Severity::Damage, Some(3))];
+    assert_eq!(codes(&looped), expected);
 }
 
 #[test]
@@ -578,6 +648,17 @@ fn a_user_message_between_call_and_result_is_a_note() {
     ]));
     assert_eq!((found.code, found.severity, found.line), ("tree-user-between", Severity::Note, Some(4)));
     assert!(found.message.contains("user message news stands between call c1 of a"), "{found:?}");
+    let besides = [
+        said("user", "u", None),
+        asks("a", "u", &["c1"], "toolUse"),
+        said("user", "news", Some("a")),
+        said("user", "s1", Some("u")),
+        said("user", "s2", Some("s1")),
+        said("user", "s3", Some("s2")),
+        answers("r1", "news", "c1"),
+    ];
+    let expected = [("tree-forked", Severity::Note, Some(2)), ("tree-user-between", Severity::Note, Some(4))];
+    assert_eq!(codes(&tree(&besides)), expected, "what is said on another branch changes nothing");
 }
 
 #[test]
@@ -643,7 +724,9 @@ fn half_a_surrogate_pair_is_a_note() {
 fn nesting_costs_no_stack() {
     let nested = |levels: usize| {
         let mut lines = plain();
-        lines[2] = lines[2].replace("\"x\"", &("[".repeat(levels) + &"]".repeat(levels)));
+        // What stands beside the deepest makes a line no deeper.
+        let content = "[".repeat(levels) + &"]".repeat(levels) + r#","details":[[]]"#;
+        lines[2] = lines[2].replace("\"x\"", &content);
         tree(&lines)
     };
     assert_eq!(codes(&nested(DEPTH_MAX - 2)), []);
@@ -653,10 +736,28 @@ fn nesting_costs_no_stack() {
         assert!(found.message.contains(&format!("nests {} levels deep", levels + 2)), "{found:?}");
     }
     let deep = nested(100_000);
+    assert_eq!((deep.raw(2), deep.raw_message(2)), (None, None), "it is not read");
     assert!(same_entry(deep.text(2), deep.text(2)));
     assert!(!same_entry(deep.text(2), deep.text(1)));
     let torn = read(file(&["[".repeat(100_000).as_str()]));
     assert_eq!(codes(&torn), [("tree-dead-line", Severity::Warning, Some(2))]);
+}
+
+#[test]
+fn the_deepest_arguments_of_a_call_are_read_where_they_stand() {
+    let deepest = Raw::text(&("[".repeat(json::DEPTH_MAX) + &"]".repeat(json::DEPTH_MAX)));
+    let function = format!(r#"{{"name":"t","arguments":{}}}"#, deepest.get());
+    let call = format!(r#"{{"id":"c1","type":"function","function":{function}}}"#);
+    let asks = format!(r#"{{"role":"assistant","tool_calls":[{call}]}}"#);
+    let (raw, meaning) = message::take(&asks, None, None).expect("a message");
+    let line = message_entry("d", Some("c"), "t", &message::pi_message(&meaning, &raw, &[], 1));
+    let tree = tree(&[plain(), vec![line.get().to_owned()]].concat());
+    assert_eq!(json::depth(tree.text(3)), DEPTH_MAX);
+    assert_eq!(codes(&tree), []);
+    assert_eq!(tree.raw(3).as_ref(), Some(&line));
+    assert_eq!(tree.raw_message(3).as_ref().map(Raw::get), tree.message(3));
+    let elsewhere = message_entry("d", None, "later", &message::pi_message(&meaning, &raw, &[], 2));
+    assert!(same_entry(line.get(), elsewhere.get()));
 }
 
 #[test]
@@ -760,6 +861,10 @@ fn a_copy_changes_ids_and_nothing_else() {
         assert_eq!(copy(&target("null")), mapped("null"));
         assert_eq!(copy(&target("\"left-out\"")), None);
     }
+    let label = |target, id, parent| {
+        format!(r#"{{"targetId":"{target}","label":"old","id":"{id}","parentId":"{parent}"}}"#)
+    };
+    assert_eq!(copy(&label("old", "x", "y")), Some(label("new", "I", "P")), "a label may read like an id");
     assert_eq!(copy(r#"{"type":"custom"}"#).as_deref(), Some(r#"{"type":"custom","id":"I","parentId":"P"}"#));
     assert_eq!(copy("{ }").as_deref(), Some(r#"{"id":"I","parentId":"P"}"#));
     assert_eq!(
@@ -775,6 +880,18 @@ fn a_copy_changes_ids_and_nothing_else() {
     assert_eq!(copy("[]"), None);
     let root = entry_with(r#"{"id":"x","parentId":"y"}"#, "I", None, &map).expect("an object");
     assert_eq!(root.get(), r#"{"id":"I","parentId":null}"#);
+}
+
+#[test]
+fn a_copied_message_has_content_that_pi_can_go_on_from() {
+    let entry = |kind, content| {
+        let message = format!(r#"{{"role":"assistant","content":{content}}}"#);
+        format!(r#"{{"type":"{kind}","id":"I","parentId":null,"message":{message}}}"#)
+    };
+    let copy = |entry: &str| entry_with(entry, "I", None, &|id| Some(id.to_owned())).expect("an object");
+    assert_eq!(copy(&entry("message", r#""x""#)).get(), entry("message", r#"[{"type":"text","text":"x"}]"#));
+    // What an extension keeps under that name is its own.
+    assert_eq!(copy(&entry("custom", r#""x""#)).get(), entry("custom", r#""x""#));
 }
 
 #[test]
