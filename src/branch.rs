@@ -72,6 +72,17 @@ pub enum Trouble {
         /// The record it names.
         head: String,
     },
+    /// An entry stands on the branch as if it were ours, and stands for no record.
+    #[error(
+        "line {line}: entry {id} stands on this turn's branch under an id as turnkeep gives them, and no record \
+         explains it: the journal lost records, or another journal is written to this session file"
+    )]
+    Unexplained {
+        /// Its line.
+        line: usize,
+        /// Its id.
+        id: String,
+    },
     /// An entry of ours hangs elsewhere than the journal has it.
     #[error("line {line}: entry {id} has an id of this journal and is not in its place: {why}")]
     Place {

@@ -32,6 +32,11 @@ pub fn entry_id(turn: &str, hash: &str, suffix: &str) -> String {
     id
 }
 
+/// Whether an id has the form of those that [`entry_id`] gives; Pi's own have 8 digits.
+pub fn looks_like_ours(id: &str) -> bool {
+    id.len() == 16 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The header of a new session file.
 pub fn header_line(id: &str, timestamp: &str, cwd: &str) -> Raw {
     ObjectWriter::default()

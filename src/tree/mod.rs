@@ -13,7 +13,10 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
-pub use build::{Marker, entry_id, entry_with, header_line, marker, marker_entry, message_entry, same_entry};
+pub use build::{
+    Marker, entry_id, entry_with, header_line, looks_like_ours, marker, marker_entry, message_entry,
+    same_entry,
+};
 pub use check::{Refusal, check, check_path};
 pub use finding::{Finding, Severity};
 pub use read::read;

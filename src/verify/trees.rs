@@ -257,8 +257,8 @@ impl Pair<'_> {
             Trouble::Place { line, .. } | Trouble::Lost { line, .. } => {
                 self.add(Code::BranchPlace, &trouble).line = Some(*line as u64);
             }
-            // Every marker is looked at by itself.
-            Trouble::Marker { .. } => {}
+            // Every marker, and every entry that nobody explains, is looked at by itself.
+            Trouble::Marker { .. } | Trouble::Unexplained { .. } => {}
             Trouble::Damage(_) => {
                 if let Trouble::Damage(tree::Refusal::Damage(path)) = trouble {
                     self.damage(path);
@@ -363,7 +363,7 @@ impl<'a> Known<'a> {
                 Parent::Id(parent) => ours.contains(&**parent) || self.leaves.contains(&**parent),
                 Parent::Root | Parent::Missing => false,
             };
-            if hangs && looks_like_ours(&entry.id) && !self.agent_ids.contains(&*entry.id) {
+            if hangs && tree::looks_like_ours(&entry.id) && !self.agent_ids.contains(&*entry.id) {
                 ours.insert(&entry.id);
                 let message = format!(
                     "entry {} hangs on a branch of this journal under an id as turnkeep gives them, and no record explains it",
@@ -389,11 +389,6 @@ fn named(ids: &[String]) -> String {
         Some(more) if more > 0 => format!("{named} and {more} more"),
         _ => named,
     }
-}
-
-/// 16 hex digits; Pi's own ids have 8.
-fn looks_like_ours(id: &str) -> bool {
-    id.len() == 16 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn at(code: Code, path: &Path, entry: &tree::EntryLine, message: String) -> Finding {

@@ -469,6 +469,33 @@ fn a_journal_cut_on_a_line_is_seen_in_the_tree() {
     assert!(text(&error["message"]).contains("which the journal lacks"), "{error}");
 }
 
+/// Its calls may have been claimed in what is lost, so none is taken for one that nobody began.
+#[test]
+fn a_journal_older_than_its_branch_is_not_gone_on_with() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--tree", FILE, "--tree-mode", "append"]);
+    let mut older = Vec::new();
+    for id in ["a", "b"] {
+        older.push(sandbox.journal_bytes("s"));
+        sandbox.announce(&ticket, &[(id, "send", json!({}))]);
+        sandbox.step(&ticket, ["claim", id]).ok();
+        sandbox.step_in(&ticket, ["result", id, "-"], "sent").ok();
+    }
+    owner.die();
+    let newest = sandbox.journal_bytes("s");
+    for journal in older {
+        std::fs::write(sandbox.journal_path("s"), &journal).unwrap();
+        sandbox.run(["verify", "s", "--with-tree"]).exits(3);
+        let error = refused(&sandbox, 3, "tree_damaged");
+        assert!(text(&error["message"]).contains("the journal lost records"), "{error}");
+        assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "recover\n");
+    }
+    std::fs::write(sandbox.journal_path("s"), newest).unwrap();
+    sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
+    sandbox.run(["verify", "s", "--with-tree"]).ok();
+}
+
 #[test]
 fn a_settled_turn_that_the_file_lacks_is_completed_once() {
     let sandbox = Sandbox::new();
