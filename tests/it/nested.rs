@@ -156,30 +156,50 @@ fn one_declared_before_the_rerun_is_claimed_belongs_to_it() {
     assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
 }
 
+/// Who says that the parent was not applied does not say so of what it had begun.
 #[test]
-fn a_parent_found_not_applied_declares_them_anew() {
-    let (sandbox, owner, ticket) = around("never", json!({"tool": "step", "replay": "never"}));
-    sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
-    sandbox.step_in(&ticket, ["result", "inner", "-"], "the first time").ok();
-    owner.die();
-    sandbox.run(["recover", "s"]).exits(14);
-    let reconcile =
-        ["step", "reconcile", "outer", "--outcome", "not_applied", "--by", "ada", "--session", "s"];
-    sandbox.run(reconcile).ok();
-    let owner = Owner::start();
-    let ticket = sandbox.recover(&owner, "s", &[]);
-    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(10);
-    sandbox.step(&ticket, ["claim", "outer"]).ok();
-    sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
-    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7);
-    let [first, second] = &intents(&sandbox, "inner")[..] else { panic!("two intents") };
-    assert_ne!(first["key"], second["key"]);
-    assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+fn a_parent_found_not_applied_declares_anew_what_may_run_again() {
+    for (replay, told) in [("safe", true), ("never", true), ("never", false)] {
+        let (sandbox, owner, ticket) = around("never", json!({"tool": "step", "replay": replay}));
+        sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
+        if told {
+            sandbox.step_in(&ticket, ["result", "inner", "-"], "the first time").ok();
+        }
+        owner.die();
+        // The parent is held, and without a result the nested call is interrupted first.
+        sandbox.run(["recover", "s", "--owner-pid", "none"]).exits(if told { 14 } else { 0 });
+        not_applied(&sandbox, "outer");
+        let owner = Owner::start();
+        let ticket = sandbox.recover(&owner, "s", &[]);
+        sandbox.step(&ticket, declare("inner", "step", "outer")).exits(10);
+        sandbox.step(&ticket, ["claim", "outer"]).ok();
+        let again = sandbox.step(&ticket, declare("inner", "step", "outer"));
+        if replay == "safe" {
+            again.ok();
+            sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7);
+            let [first, second] = &intents(&sandbox, "inner")[..] else { panic!("two intents") };
+            assert_ne!(first["key"], second["key"]);
+        } else {
+            let said = if told { "the first time" } else { "unknown" };
+            assert!(again.exits(10).stdout.contains(said), "{replay} {told}");
+            sandbox.step(&ticket, ["claim", "inner", "--tool", "step", "--parent", "outer"]).exits(10);
+            let other = ["claim", "inner", "--tool", "step", "--args", "[1]", "--parent", "outer"];
+            sandbox.step(&ticket, other).exits(6);
+            assert_eq!(intents(&sandbox, "inner").len(), 1);
+        }
+        assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+    }
+}
+
+fn not_applied(sandbox: &Sandbox, call: &str) {
+    sandbox
+        .run(["step", "reconcile", call, "--outcome", "not_applied", "--by", "ada", "--session", "s"])
+        .ok();
 }
 
 /// What an earlier run began, and nobody knows the end of, is looked up first, whatever became of its parent.
 #[test]
-fn one_that_an_earlier_run_left_open_is_not_begun_anew_by_its_id() {
+fn one_that_an_earlier_run_left_open_is_not_begun_anew() {
     let inner = json!({"tool": "step", "replay": "never", "approval": "required"});
     let (sandbox, owner, ticket) = around("never", inner);
     sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
@@ -188,21 +208,16 @@ fn one_that_an_earlier_run_left_open_is_not_begun_anew_by_its_id() {
     sandbox.step(&ticket, ["dispatch", "inner", "--to", "far"]).ok();
     owner.die();
     sandbox.run(["recover", "s"]).exits(14);
-    let not_applied = |call: &str| {
-        sandbox
-            .run(["step", "reconcile", call, "--outcome", "not_applied", "--by", "ada", "--session", "s"])
-            .ok();
-    };
-    not_applied("outer");
+    not_applied(&sandbox, "outer");
     let owner = Owner::start();
     let ticket = sandbox.recover(&owner, "s", &[]);
     sandbox.step(&ticket, ["claim", "outer"]).ok();
     let old = name(&intents(&sandbox, "inner")[0]);
     let hint = format!("step reconcile {old}");
     sandbox.unchanged("s", || {
-        sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7).says("an earlier run").says(&hint);
+        sandbox.step(&ticket, declare("inner", "step", "outer")).exits(7).says("dispatched").says(&hint);
     });
-    not_applied(&old);
+    not_applied(&sandbox, &old);
     sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
     assert_eq!(intents(&sandbox, "inner").len(), 2);
     assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
@@ -260,6 +275,7 @@ fn a_word_names_what_the_newest_run_declared() {
 #[test]
 fn a_failure_that_is_tried_again_declares_them_anew() {
     let sandbox = Sandbox::new();
+    sandbox.policy(json!([{"tool": "step", "replay": "safe"}]));
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &[]);
     let declares = "turnkeep step --ticket \"$1\" claim inner --tool step --parent outer

@@ -108,24 +108,19 @@ impl Declaration<'_> {
             Err(Failure::conflict("other_call", format!("call {:?} was declared {what}", self.id))
                 .hint("an id names one call for ever: give the changed one another id"))
         };
+        let now = step.desk.context.now(step.desk.at.clone());
+        let safe = |call: &Call| call.replay.min(now.rule_of(call).replay) == Replay::Safe;
         match turn.declared_before(self.id, self.parent) {
             None => Ok(None),
             Some((call, Declared::Elsewhere)) => {
                 changed(call.parent.map_or("nested in no call".into(), |outer| format!("nested in {outer}")))
             }
-            Some((call, Declared::Now)) if call.tool != self.tool || call.args != self.args => {
+            // A rerun declares anew, but for what may have run and must not run again.
+            Some((call, Declared::InEarlierRun)) if !call.may_have_run() || safe(call) => Ok(None),
+            Some((call, _)) if call.tool != self.tool || call.args != self.args => {
                 changed(format!("as {} with {}", call.tool, call.args.get()))
             }
-            Some((call, Declared::Now)) => Ok(Some(call)),
-            Some((call, Declared::InEarlierRun)) => {
-                let now = step.desk.context.now(step.desk.at.clone());
-                let safe = call.replay.min(now.rule_of(call).replay) == Replay::Safe;
-                if call.answer.is_none() && call.may_have_run() && !safe {
-                    let named = format!("call {} ({}), declared in an earlier run,", call.r#ref, call.tool);
-                    return Err(uncertain(step, turn, call, &named));
-                }
-                Ok(None)
-            }
+            Some((call, _)) => Ok(Some(call)),
         }
     }
 
