@@ -4,6 +4,7 @@
 //! or model text: a tool that is not listed is `never`, and where a rule cannot be decided the strictest
 //! counts. Anything in a file that is not understood is an error, never ignored.
 
+use crate::chain;
 use crate::json::{self, Object, View};
 use crate::record::{ApprovalRule, Hash, Replay, UnknownRule, decimal};
 use serde_json::value::RawValue;
@@ -31,7 +32,16 @@ pub struct Rule {
 pub struct Policy {
     listed: Vec<Listed>,
     attempts_max: u64,
-    sha256: Option<Hash>,
+    origin: Origin,
+}
+
+/// Where a policy comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Origin {
+    BuiltIn,
+    /// A file whose bytes have this digest.
+    File(Hash),
+    Unreadable,
 }
 
 /// Why a policy file is refused. `Display` names the file and the line.
@@ -132,8 +142,13 @@ impl Policy {
                 safe("mcp_tool_search", None),
             ],
             attempts_max: ATTEMPTS_MAX,
-            sha256: None,
+            origin: Origin::BuiltIn,
         }
+    }
+
+    /// What is known where the file cannot be read: nothing, so that everything is never.
+    pub fn unreadable() -> Self {
+        Self { listed: Vec::new(), attempts_max: ATTEMPTS_MAX, origin: Origin::Unreadable }
     }
 
     /// Reads the bytes of a policy file; `name` is what an error calls it.
@@ -174,7 +189,15 @@ impl Policy {
 
     /// Digest of the file's bytes; none for the built-in list.
     pub fn sha256(&self) -> Option<&Hash> {
-        self.sha256.as_ref()
+        match &self.origin {
+            Origin::File(sha256) => Some(sha256),
+            Origin::BuiltIn | Origin::Unreadable => None,
+        }
+    }
+
+    /// Whether no file was given.
+    pub fn is_built_in(&self) -> bool {
+        self.origin == Origin::BuiltIn
     }
 }
 
@@ -251,8 +274,7 @@ impl<'a> Reader<'a> {
             listed.push(rule);
         }
         let attempts_max = file.get("limits").map_or(Ok(ATTEMPTS_MAX), |limits| self.limits(limits))?;
-        let sha256 = json::sha256_hex(self.text.as_bytes()).parse().ok();
-        Ok(Policy { listed, attempts_max, sha256 })
+        Ok(Policy { listed, attempts_max, origin: Origin::File(chain::digest(self.text.as_bytes())) })
     }
 
     fn format(&self, value: &str) -> Result<(), PolicyError> {

@@ -367,7 +367,7 @@ fn delivery(turn: &Turn, history: &History) -> Option<DeliveryNow> {
 
 fn notes(turn: Option<&Turn>, now: &Now<'_>) -> Vec<String> {
     let mut notes = Vec::new();
-    if now.policy.sha256().is_none() {
+    if now.policy.is_built_in() {
         notes.push(
             "the built-in replay policy is in force: give --policy or put policy.json into the root".into(),
         );

@@ -67,6 +67,45 @@ pub enum Command {
     Verify(VerifyArgs),
 }
 
+/// Whether a command decides by the replay policy in force now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsesPolicy {
+    /// It records intents with it, or decides about calls.
+    ToDecide,
+    /// At most to show what it says.
+    ToShow,
+}
+
+impl Command {
+    /// Whether it decides by the replay policy. What was done can be told, whatever became of the policy's file.
+    pub fn uses_policy(&self) -> UsesPolicy {
+        let decides = match self {
+            Self::Admit(_) | Self::Recover(_) => true,
+            Self::Inspect(args) => args.next,
+            Self::Verify(_) => false,
+            Self::Step(step) => match &step.kind {
+                StepKind::Message(_)
+                | StepKind::Entry(_)
+                | StepKind::Claim(_)
+                | StepKind::Run(_)
+                | StepKind::Dispatch(_)
+                | StepKind::Approve(_)
+                | StepKind::Deny(_) => true,
+                // A last message may ask for calls.
+                StepKind::Settle(args) => args.file.is_some(),
+                StepKind::Result(_)
+                | StepKind::Deliver(_)
+                | StepKind::Heartbeat
+                | StepKind::Note(_)
+                | StepKind::Reconcile(_)
+                | StepKind::Cancel(_)
+                | StepKind::Steer(_) => false,
+            },
+        };
+        if decides { UsesPolicy::ToDecide } else { UsesPolicy::ToShow }
+    }
+}
+
 /// Who will hold a turn, and for how long.
 #[derive(Debug, Args)]
 pub struct OwnerArgs {

@@ -1,6 +1,6 @@
 //! What every command starts from: state root, policy, time, processes, signals, and the two streams.
 
-use super::args::{Global, OwnerArgs, OwnerPid};
+use super::args::{Global, OwnerArgs, OwnerPid, UsesPolicy};
 use super::error::{Exit, Failure, chain};
 use super::output::Output;
 use super::outside::{Outside, Signalled};
@@ -67,9 +67,22 @@ impl Clock for StoppableClock {
 
 impl Context {
     /// Reads the environment; touches no journal and writes nothing.
-    pub fn new(global: &Global, outside: &Outside, out: Output) -> Result<Self, Failure> {
+    pub fn new(global: &Global, uses: UsesPolicy, outside: &Outside, out: Output) -> Result<Self, Failure> {
         let root = Root::new(root_path(global.root.as_deref())?);
-        let policy = policy(global.policy.as_deref(), &root, outside.storage.as_ref())?;
+        let policy = match (policy(global.policy.as_deref(), &root, outside.storage.as_ref()), uses) {
+            (Ok(policy), _) => policy,
+            // A look that the system refuses may succeed the next time.
+            (Err(failure), _) if failure.exit != Exit::Usage => return Err(failure),
+            (Err(failure), UsesPolicy::ToDecide) => {
+                return Err(
+                    failure.hint("nothing was written: mend the policy, or name another one with --policy")
+                );
+            }
+            (Err(failure), UsesPolicy::ToShow) => {
+                out.note(&format!("{}; until that is mended every call counts as never", failure.message));
+                Policy::unreadable()
+            }
+        };
         let signals = Signals::default();
         if outside.signals == Signalled::Command {
             // A size limit is an error to be told, not a death: a handler, since ignoring would be inherited.

@@ -46,7 +46,7 @@ fn run_in(outside: &Outside, words: impl IntoIterator<Item = OsString>) -> Exit 
         Command::Step(args) => step::as_its_caller_sees(args),
         _ => std::convert::identity,
     };
-    let ended = Context::new(&cli.global, outside, output.clone())
+    let ended = Context::new(&cli.global, cli.command.uses_policy(), outside, output.clone())
         .and_then(|context| dispatch(&context, cli.command));
     ended.unwrap_or_else(|failure| {
         let failure = as_seen(failure);

@@ -603,3 +603,47 @@ fn a_call_behind_a_not_applied_is_run_and_said_to_be_so() {
     assert_eq!(decided["decision"], "run");
     assert_eq!(decided["why"], "it was not applied, and not claimed since");
 }
+
+/// What was done can be told, and what there is can be looked at, whatever became of the policy's file.
+#[test]
+fn a_policy_that_cannot_be_read_keeps_nothing_but_decisions_back() {
+    let sandbox = Sandbox::new();
+    sandbox.policy(json!([{"tool": "look", "replay": "safe"}]));
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t", "--delivery", "k"]);
+    sandbox
+        .announce(&ticket, &[("a", "look", json!({})), ("b", "look", json!({})), ("c", "look", json!({}))]);
+    sandbox.step(&ticket, ["claim", "a"]).ok();
+    std::fs::write(sandbox.root().join("policy.json"), "{broken").unwrap();
+    sandbox.unchanged("s", || {
+        let one = sandbox.write("one.json", assistant("x", &[]).to_string());
+        let one = one.to_str().unwrap();
+        for words in [
+            &["claim", "b"][..],
+            &["run", "b", "--", "true"],
+            &["claim", "d", "--tool", "look"],
+            &["dispatch", "b", "--to", "far"],
+            &["message", one],
+            &["entry", one],
+            &["settle", one],
+        ] {
+            sandbox.step(&ticket, words).exits(2).says("policy.json").says("nothing was written");
+        }
+        sandbox.run(["recover", "s"]).exits(2).says("nothing was written");
+        sandbox.run(["inspect", "s", "--next"]).exits(2);
+        let status = sandbox.run(["inspect", "s", "--json"]).ok().says("counts as never").json();
+        assert_eq!(at(&status, "/calls/0/replay_now"), "never");
+        assert!(!status["notes"].to_string().contains("built-in"), "{}", status["notes"]);
+        sandbox.run(["inspect"]).ok();
+        sandbox.run(["verify", "--all"]).ok();
+    });
+    sandbox.step_in(&ticket, ["result", "a", "-"], "seen").ok().says("policy.json");
+    sandbox.step(&ticket, ["result", "b", "--not-run"]).ok();
+    sandbox.step(&ticket, ["heartbeat"]).ok();
+    sandbox.step_in(&ticket, ["note", "-"], "still here").ok();
+    sandbox.run(["step", "cancel", "--by", "ada", "--session", "s"]).ok();
+    sandbox.step(&ticket, ["result", "c", "--not-run"]).ok();
+    sandbox.step(&ticket, ["settle"]).ok();
+    sandbox.policy(json!([]));
+    assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
+}
