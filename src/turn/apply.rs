@@ -241,14 +241,13 @@ impl Session {
         if self.ids.contains(id) || !evidence {
             return None;
         }
-        let behind_damage = self.damage_from.filter(|_| self.lost > 0);
         if self.complete {
-            return behind_damage;
+            return self.damage_from;
         }
         // Read from a base: that is where the oldest unclosed turn begins, and a first attempt is no admission.
         let first_attempt = matches!(record.kind, Kind::Attempt(_)) && record.base < offset;
         match self.read_from {
-            None => behind_damage.or(first_attempt.then_some(offset)),
+            None => self.damage_from.or(first_attempt.then_some(offset)),
             Some(_) => None,
         }
     }
