@@ -350,6 +350,28 @@ fn a_recover_decides_about_calls_that_there_are() {
 }
 
 #[test]
+fn a_rerun_is_decided_only_where_both_policies_let_it() {
+    use crate::record::Replay::{Keyed, Never, Safe};
+    let mut kit = Kit::new();
+    let asked = kit.ask_one("keyed");
+    kit.claim(asked);
+    kit.push(kit.attempt(2));
+    for (stored, now, fits) in [
+        (Keyed, Keyed, true),
+        (Keyed, Safe, true),
+        (Keyed, Never, false),
+        (Never, Safe, false),
+        (Safe, Safe, false),
+    ] {
+        let mut recovered = kit.recovered(&[(asked, Decision::Rerun)]);
+        (recovered.decisions[0].replay_stored, recovered.decisions[0].replay_now) = (stored, now);
+        assert_eq!(kit.draft.clone().push(recovered).is_ok(), fits, "stored {stored}, now {now}");
+    }
+    kit.push(kit.cancelled());
+    kit.refuse(kit.recovered(&[(asked, Decision::Rerun)]));
+}
+
+#[test]
 fn the_same_attempt_may_decide_again_and_nothing_told_before_is_lost() {
     let mut kit = Kit::new();
     let asked = kit.ask(&["a:safe", "b:never"]);
