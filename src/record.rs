@@ -936,6 +936,7 @@ mod tests {
         assert!("07.0".parse::<CallRef>().is_err());
         assert!("a/b".parse::<TurnId>().is_err());
         assert!("a".repeat(129).parse::<TurnId>().is_err());
+        assert_eq!("t-1".parse::<TurnId>().expect("a turn id").as_str(), "t-1");
         let at = "2026-11-29T15:26:34.123456Z".parse::<At>().expect("a time");
         assert_eq!(At::from_micros(at.micros()), at);
         assert_eq!((at.as_str(), format!("{at:?}").as_str()), (at.to_string().as_str(), at.as_str()));

@@ -182,11 +182,8 @@ impl Session {
         let Kind::Recovered(recovered) = kind else { return Ok(()) };
         let Some(turn) = self.turn(&recovered.turn) else { return Ok(()) };
         for decided in &recovered.decisions {
-            let Some(call) = turn.call(decided.r#ref) else {
-                // It may have been asked for in a record that was lost.
-                ensure(self.lost > 0, || format!("there is no call {} to decide about", decided.r#ref))?;
-                continue;
-            };
+            // Whether there has to be one is for the transition to say.
+            let Some(call) = turn.call(decided.r#ref) else { continue };
             ensure(decided.replay_stored <= call.replay, || {
                 format!("call {} was stored as {}, not as {}", call.r#ref, call.replay, decided.replay_stored)
             })?;
@@ -241,14 +238,13 @@ impl Session {
         if self.ids.contains(id) || !evidence {
             return None;
         }
-        let behind_damage = self.damage_from.filter(|_| self.lost > 0);
         if self.complete {
-            return behind_damage;
+            return self.damage_from;
         }
         // Read from a base: that is where the oldest unclosed turn begins, and a first attempt is no admission.
         let first_attempt = matches!(record.kind, Kind::Attempt(_)) && record.base < offset;
         match self.read_from {
-            None => behind_damage.or(first_attempt.then_some(offset)),
+            None => self.damage_from.or(first_attempt.then_some(offset)),
             Some(_) => None,
         }
     }

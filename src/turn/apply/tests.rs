@@ -38,6 +38,9 @@ fn base_is_the_oldest_turn_that_is_not_closed() {
     assert_eq!(base(&kit), first);
     let second = kit.turn().admitted.offset;
     kit.push(kit.attempt(1));
+    let mut second_closed = kit.clone();
+    settle_and_close(&mut second_closed);
+    assert_eq!(base(&second_closed), first, "the older one is still not delivered");
     kit.turn = turn_id("t1");
     kit.push(kit.delivery(DeliveryState::Begun));
     kit.push(kit.delivery(DeliveryState::Sent));
@@ -84,6 +87,7 @@ fn what_is_read_from_a_base_on_means_the_same() {
     kit.push(kit.delivery(DeliveryState::Sent));
     kit.turn = turn_id("t2");
     let open = kit.ask_one("never");
+    kit.push(kit.not_run(open, NotRunWhy::Refused));
     let base = kit.draft.history.iter().next_back().expect("a record").1.base;
     let mut session: Option<Session> = None;
     for (offset, record) in kit.draft.history.iter().filter(|(offset, _)| *offset >= base) {
@@ -95,12 +99,43 @@ fn what_is_read_from_a_base_on_means_the_same() {
             session
         });
         session.apply(record, offset).expect("legal, as far as can be seen");
+        assert!(session.turns.iter().all(|turn| turn.lost_numbers == 0), "what was not read is not lost");
     }
     let session = session.expect("records");
+    assert!(!session.is_complete() && kit.session().is_complete(), "whether closed turns are known too");
     let turn = session.turn(&kit.turn).expect("the open turn");
-    assert!(turn.call(open).is_some());
+    assert_eq!(format!("{turn:?}"), format!("{:?}", kit.turn()));
     assert_eq!(session.head, kit.session().head);
     assert_eq!(session.turns.len(), 1);
+    // A base is judged unless it stands before what was read.
+    let fits = |kind: Kind, base: u64| {
+        let (line, _) = chain::encode(session.next_seq(), &at(0), &kind, base, &session.head.hash);
+        let record = chain::decode(&line).expect("a record");
+        session.clone().apply(&record, kit.draft.end()).is_ok()
+    };
+    let (note, closing) = (Kind::from(kit.note(1)), Kind::from(kit.settled(SettledStatus::Failed, None)));
+    assert_eq!([base - 1, base, base + 1].map(|base| fits(note.clone(), base)), [true, true, false]);
+    assert_eq!([base, kit.draft.end()].map(|base| fits(closing.clone(), base)), [false, true]);
+}
+
+#[test]
+fn closed_turns_are_let_go_but_for_the_newest_unless_all_are_wanted() {
+    let mut kit = Kit::new();
+    settle_and_close(&mut kit);
+    kit.turn = turn_id("t2");
+    kit.push(Admitted { delivery: Some("k2".to_owned()), ..kit.admitted("more") });
+    kit.push(kit.attempt(1));
+    kit.push(kit.settled(SettledStatus::Completed, Some("not delivered")));
+    kit.turn = turn_id("t3");
+    kit.push(kit.admitted("yet more"));
+    kit.push(kit.attempt(1));
+    settle_and_close(&mut kit);
+    let kept = |retain| {
+        let turns = kit.reread(retain, &[]).expect("legal records").turns;
+        turns.iter().map(|turn| turn.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(Retain::Unclosed), ["t2", "t3"]);
+    assert_eq!(kept(Retain::All), ["t1", "t2", "t3"]);
 }
 
 #[test]
@@ -147,6 +182,21 @@ fn digests_and_keys_are_those_of_the_bodies() {
     kit.refuse(Claimed { key: "tk_2".to_owned(), ..kit.claimed(asked) });
     let expected = chain::call_key(&kit.session().genesis, &kit.turn, asked);
     assert_eq!(kit.at_ref(asked).map(|call| call.key.clone()), Some(expected));
+}
+
+/// Providers double and omit ids; one that tells its call apart stays what it is.
+#[test]
+fn an_id_is_replaced_only_where_it_does_not_tell_its_call_apart() {
+    let kit = Kit::new();
+    let with_id = |calls: &[&str], id: &str| {
+        let mut message = kit.message(&model("x", "toolUse", calls));
+        message.calls.as_mut().expect("calls")[0].id = Some(id.to_owned());
+        message
+    };
+    assert!(kit.clone().refuse(with_id(&["a:never"], "b")).contains("another id"));
+    assert!(kit.clone().refuse(with_id(&["a:never", "b:never"], "b")).contains("another id"));
+    kit.clone().push(with_id(&["a:never", "a:never"], "a-1"));
+    kit.clone().push(with_id(&[":never"], "call-1"));
 }
 
 #[test]
@@ -300,6 +350,28 @@ fn a_recover_decides_about_calls_that_there_are() {
 }
 
 #[test]
+fn a_rerun_is_decided_only_where_both_policies_let_it() {
+    use crate::record::Replay::{Keyed, Never, Safe};
+    let mut kit = Kit::new();
+    let asked = kit.ask_one("keyed");
+    kit.claim(asked);
+    kit.push(kit.attempt(2));
+    for (stored, now, fits) in [
+        (Keyed, Keyed, true),
+        (Keyed, Safe, true),
+        (Keyed, Never, false),
+        (Never, Safe, false),
+        (Safe, Safe, false),
+    ] {
+        let mut recovered = kit.recovered(&[(asked, Decision::Rerun)]);
+        (recovered.decisions[0].replay_stored, recovered.decisions[0].replay_now) = (stored, now);
+        assert_eq!(kit.draft.clone().push(recovered).is_ok(), fits, "stored {stored}, now {now}");
+    }
+    kit.push(kit.cancelled());
+    kit.refuse(kit.recovered(&[(asked, Decision::Rerun)]));
+}
+
+#[test]
 fn the_same_attempt_may_decide_again_and_nothing_told_before_is_lost() {
     let mut kit = Kit::new();
     let asked = kit.ask(&["a:safe", "b:never"]);
@@ -384,6 +456,8 @@ fn what_a_user_says_is_the_input_a_steered_message_or_news() {
     kit.say("hm");
     kit.push(kit.entry(&entry("e1", "a2", &user("go"))));
     assert_eq!(last_said(&kit), Stands::User, "behind the first model message");
+    let newest = kit.session().head.seq;
+    assert!(kit.turn().user_message_behind(newest - 1) && !kit.turn().user_message_behind(newest));
 }
 
 #[test]
@@ -431,6 +505,7 @@ fn results_belong_to_the_newest_message_that_asked_under_their_id() {
     kit.claim(old);
     kit.answer(old, "x");
     let new = kit.ask(&["c:never", "c:never"]);
+    assert_eq!((kit.turn().call_told("c"), kit.turn().call_told("d")), (Some(1), None));
     kit.claim(new[0]);
     kit.claim(new[1]);
     kit.push(kit.message(&tool_result("c", "1")));
@@ -455,6 +530,11 @@ fn one_message_may_hold_the_results_of_doubled_ids_and_declared_calls_do_not_hid
         r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"1"},{"type":"tool_result","tool_use_id":"c","content":"2"}]}"#,
     ));
     assert_eq!(last_said(&kit), Stands::Results(vec![0, 1]));
+    kit.push(kit.message_of(
+        Format::Anthropic,
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"1"},{"type":"text","text":"go"}]}"#,
+    ));
+    assert_eq!(last_said(&kit), Stands::Results(vec![1]), "whatever a user says beside it");
     assert!(kit.at_ref(CallRef { seq: nested.seq, position: 0 }).expect("a call").answer.is_none());
 }
 
@@ -901,6 +981,12 @@ fn a_parked_turn_waits_for_a_person() {
     kit.push(kit.cancelled());
     kit.push(kit.unparked());
     kit.push(kit.attempt(2));
+    let mut kit = Kit::with_key();
+    kit.push(kit.settled(SettledStatus::Completed, Some("r")));
+    kit.push(kit.delivery(DeliveryState::Begun));
+    kit.push(kit.parked());
+    kit.push(kit.delivery(DeliveryState::NotSent));
+    kit.refuse(kit.delivery(DeliveryState::Begun));
 }
 
 // Deliveries.
@@ -1062,6 +1148,14 @@ fn evidence_and_persons_acts_renew_no_lease() {
     assert_eq!(renewed(&kit), at(0));
     kit.push(kit.note(1));
     assert_eq!(renewed(&kit), at(10));
+    let mut kit = Kit::with_key();
+    kit.push(kit.settled(SettledStatus::Completed, Some("r")));
+    kit.push(kit.delivery(DeliveryState::Begun));
+    kit.draft.at = at(10);
+    kit.push(Delivery { by: Some("ann".to_owned()), ..kit.delivery(DeliveryState::NotSent) });
+    assert_eq!(renewed(&kit), at(0));
+    kit.push(kit.delivery(DeliveryState::Begun));
+    assert_eq!(renewed(&kit), at(10));
 }
 
 // Acknowledged damage.
@@ -1099,6 +1193,47 @@ fn behind_acknowledged_damage_calls_count_as_claimed_and_the_turn_as_parked() {
     kit.refuse(kit.delivery(DeliveryState::Begun));
     kit.push(kit.delivery(DeliveryState::NotSent));
     kit.push(kit.delivery(DeliveryState::Begun));
+}
+
+/// The number is the fencing token: whoever holds it already must not share it.
+#[test]
+fn behind_lost_records_the_numbers_of_attempts_have_gaps_and_stay_apart() {
+    let mut kit = Kit::new();
+    kit.push(acknowledge(kit.draft.end()));
+    kit.push(kit.unparked());
+    let cause = Cause::Takeover;
+    kit.refuse(Attempt { cause, ..kit.attempt(1) });
+    kit.push(kit.attempt(4));
+    kit.refuse(Attempt { cause, ..kit.attempt(3) });
+}
+
+#[test]
+fn behind_acknowledged_damage_a_recover_decides_about_calls_that_are_known() {
+    let mut kit = Kit::new();
+    kit.push(acknowledge(kit.draft.end()));
+    kit.push(kit.unparked());
+    kit.push(kit.attempt(2));
+    assert!(kit.refuse(kit.recovered_only(&[(call("99.0"), Decision::Run)])).contains("no call 99.0"));
+}
+
+/// It may have been journaled before, and its calls claimed, in what is lost.
+#[test]
+fn a_message_that_a_recover_finds_behind_lost_records_has_calls_that_may_have_run() {
+    let may_have_run = |lost: bool, unfinished: bool| {
+        let mut kit = Kit::new();
+        if lost {
+            kit.push(acknowledge(kit.draft.end()));
+            kit.push(kit.unparked());
+        }
+        kit.push(kit.attempt(2));
+        if !unfinished {
+            kit.push(kit.recovered(&[]));
+        }
+        let said = kit.push(kit.entry(&entry("e1", "a2", &model("x", "toolUse", &["a:never"]))));
+        kit.at_ref(CallRef { seq: said.seq, position: 0 }).expect("a call").may_have_run()
+    };
+    assert!(may_have_run(true, true));
+    assert!(!may_have_run(true, false) && !may_have_run(false, true));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::{
-    Admitted, ApprovalDecision, Attempt as Begun, Branch, Delivery, Recovered, SettledStatus, TreeMode,
+    Admitted, ApprovalDecision, Attempt as Begun, Branch, Delivery, Owner, Recovered, SettledStatus, TreeMode,
 };
 use crate::testkit::{File, Kit, model, process, user};
 
@@ -164,6 +164,79 @@ fn a_living_owner_is_told_about_calls_that_only_a_recover_may_end() {
     both(&kit, Do::RunCalls, "");
     kit.push(kit.cancelled());
     both(&kit, Do::Settle, "cancelled");
+    // One whose runner died, and one whose denial was cut off behind the person's word.
+    let mut kit = held();
+    let asked = kit.ask_one("never");
+    let mut denied = kit.clone();
+    kit.push(kit.run_by(asked, 77));
+    both(&kit, Do::Recover, "has to be decided");
+    denied.push(denied.approval(asked, ApprovalDecision::Denied));
+    both(&denied, Do::Recover, "has to be decided");
+}
+
+/// Nobody lives, but not where a person has to act.
+#[test]
+fn what_nobody_claimed_is_awaited_unless_a_person_has_to_act() {
+    let claimed = |tool: &str, owner: Option<Owner>| {
+        let mut kit = Kit::empty();
+        kit.living.push(4001);
+        kit.push(kit.admitted("go"));
+        kit.push(Begun { owner, ..kit.attempt(1) });
+        let asked = kit.ask_one(tool);
+        kit.push(kit.approval(asked, ApprovalDecision::Granted));
+        kit.claim(asked);
+        kit
+    };
+    for (tool, by_nobody) in [("never", Do::Await), ("hold", Do::Reconcile), ("safe_ask", Do::Ask)] {
+        both(&claimed(tool, None), by_nobody, "");
+        both(&claimed(tool, Some(process(4001))), Do::Await, "");
+    }
+}
+
+/// A tool runs the calls that are nested in it; only a person's word is for somebody else.
+#[test]
+fn a_nested_call_is_its_tools_as_long_as_that_is_at_work() {
+    let nested = |tool: &str| {
+        let mut kit = held();
+        let outer = kit.ask_one("never");
+        kit.claim(outer);
+        let inner = kit.push(kit.intent("n", tool, Some(outer)));
+        (kit, outer, CallRef { seq: inner.seq, position: 0 })
+    };
+    let (kit, outer, inner) = nested("never");
+    both(&kit, Do::Await, "");
+    assert_eq!(kit.next(Asker::Other).refs, [outer, inner]);
+    let (mut kit, _, inner) = nested("ask");
+    both(&kit, Do::Ask, "");
+    assert_eq!(kit.next(Asker::Other).refs, [inner]);
+    kit.push(kit.approval(inner, ApprovalDecision::Granted));
+    both(&kit, Do::Await, "");
+    // What became of it is not the tool's to say once it was begun or answered.
+    let (mut kit, _, inner) = nested("never");
+    kit.push(kit.run_by(inner, 77));
+    both(&kit, Do::Recover, "has to be decided");
+    let (mut kit, _, inner) = nested("never");
+    kit.push(kit.not_run(inner, crate::record::NotRunWhy::Refused));
+    let seen = kit.now(0, |now| seen_from_attempt(kit.turn(), kit.at_ref(inner).expect("a call"), now));
+    assert_eq!(seen, Decision::Redeliver);
+    // The tool has ended, and left it behind.
+    let (mut kit, outer, _) = nested("never");
+    kit.answer(outer, "x");
+    both(&kit, Do::Recover, "has to be decided");
+}
+
+#[test]
+fn after_as_many_attempts_without_progress_as_the_policy_says_a_turn_is_parked() {
+    let parks = |kit: &Kit| kit.now(0, |now| would_park(kit.turn(), now));
+    let mut kit = Kit::new();
+    for _ in 2..=4 {
+        kit.recover(&[]);
+    }
+    assert!(!parks(&kit));
+    kit.recover(&[]);
+    assert!(parks(&kit), "the fifth");
+    kit.push(kit.parked());
+    assert!(!parks(&kit), "it is parked already");
 }
 
 #[test]

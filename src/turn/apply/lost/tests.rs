@@ -181,6 +181,22 @@ fn a_step_proves_that_the_recover_before_it_ended() {
 }
 
 #[test]
+fn a_recover_may_have_decided_about_what_is_lost() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:never", "b:never"]);
+    let message = newest(&kit);
+    kit.claim(asked[0]);
+    kit.push(kit.attempt(2));
+    kit.push(kit.interrupted(asked[0]));
+    let answered = newest(&kit);
+    kit.push(kit.recovered(&[(asked[0], Decision::Interrupt), (asked[1], Decision::Run)]));
+    for lost in [vec![answered], vec![message, message + 1, answered]] {
+        let turn = without(&kit, &lost);
+        assert!(!turn.current().expect("an attempt").unfinished(), "without {lost:?}");
+    }
+}
+
+#[test]
 fn a_delivery_that_begins_proves_that_the_recover_before_it_ended() {
     let mut kit = Kit::with_key();
     kit.push(kit.settled(SettledStatus::Completed, Some("r")));
@@ -381,12 +397,37 @@ fn a_turn_goes_on_though_its_admission_is_lost() {
         assert!(call(turn, asked).may_have_run());
         assert!(session.knows(&kit.turn) && session.turn_of_key("k1").is_none());
     }
+    // The admission may have been the first of what is lost, so the first call is of the record behind it.
+    let named = |seq| push_unseen(&kit, kit.claimed(CallRef { seq, position: 0 }), &[1, 2, 3, 4]);
+    assert!(named(1).is_err() && named(2).is_ok());
     // Its key is known again once a record tells it.
     kit.answer(asked, "x");
     kit.push(kit.settled(SettledStatus::Completed, Some("r")));
     kit.push(kit.delivery(DeliveryState::Begun));
     let session = read_without(&kit, &[1]).expect("a session");
     assert_eq!(session.turn_of_key("k1"), Some(&kit.turn));
+}
+
+#[test]
+fn an_admission_is_lost_in_the_newest_damage_before_what_its_turn_did() {
+    let mut kit = Kit::new();
+    let older = kit.push(kit.note(1));
+    kit.push(kit.settled(SettledStatus::Failed, None));
+    kit.turn = turn_id("t2");
+    let admitted = kit.push(kit.admitted("more"));
+    kit.push(kit.attempt(1));
+    assert_eq!(without(&kit, &[older.seq, admitted.seq]).admitted.offset, admitted.offset);
+}
+
+#[test]
+fn behind_damage_a_turn_that_is_known_to_be_closed_stays_closed() {
+    let mut kit = Kit::new();
+    kit.push(kit.settled(SettledStatus::Failed, None));
+    kit.draft.session.pass_damage(kit.draft.end());
+    assert!(kit.refuse(kit.attempt(2)).contains("is closed"));
+    // What cannot be, whatever is lost, begins no turn either.
+    kit.turn = turn_id("t9");
+    kit.refuse(kit.unparked());
 }
 
 #[test]
@@ -416,6 +457,13 @@ fn a_record_behind_lost_ones_has_a_number_behind_theirs() {
     let session = read_without(&kit, &[newest - 2, newest - 1]).expect("a session");
     assert_eq!(session.next_seq(), newest + 1);
     assert_eq!(session.turn(&kit.turn).expect("the turn").lost_numbers, 2);
+    // A record that does not fit has the number that it says, or at least one of its own.
+    let mut session = kit.session().clone();
+    assert!(!session.has_lost());
+    session.pass_illegal(newest + 3, kit.draft.end());
+    assert_eq!((session.has_lost(), session.next_seq()), (true, newest + 4));
+    session.pass_illegal(newest, kit.draft.end());
+    assert_eq!(session.next_seq(), newest + 5);
 }
 
 #[test]
