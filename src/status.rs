@@ -214,11 +214,11 @@ pub fn of(
         ticket: None,
         state: turn.map(state),
         next: NextAct { r#do: next.r#do.word(), refs: next.refs, why: next.why },
-        owner: turn.and_then(|turn| owner(turn, now)),
+        owner: turn.and_then(|turn| owner(turn, now, asker)),
         input: turn.and_then(|turn| input(turn, history)),
         steered: turn.map(steered).unwrap_or_default(),
         calls: turn
-            .map(|turn| turn.calls.iter().map(|call| call_now(turn, call, now)).collect())
+            .map(|turn| turn.calls.iter().map(|call| call_now(turn, call, now, asker)).collect())
             .unwrap_or_default(),
         reply: turn.and_then(|turn| reply(turn, history)),
         tree: turn.and_then(|turn| tree(turn, history)),
@@ -293,14 +293,19 @@ pub fn decided_now(turn: &Turn, decided: &Decided) -> DecidedNow {
     }
 }
 
-fn owner(turn: &Turn, now: &Now<'_>) -> Option<OwnerNow> {
+fn owner(turn: &Turn, now: &Now<'_>, asker: Asker) -> Option<OwnerNow> {
     let attempt = turn.current()?;
     let holder = now.holder(attempt);
     let leased = attempt.lease_ms.is_some() && holder != Holder::Gone;
     Some(OwnerNow {
         pid: attempt.owner.as_ref().map(|owner| owner.pid),
         cmd: attempt.owner.as_ref().map(|owner| owner.cmd.clone()),
-        alive: attempt.owner.as_ref().map(|_| matches!(holder, Holder::Alive | Holder::Lapsed)),
+        // With its lease run out it is gone for everybody else.
+        alive: attempt.owner.as_ref().map(|_| match holder {
+            Holder::Alive => true,
+            Holder::Lapsed => asker == Asker::Owner,
+            Holder::Gone | Holder::Nobody => false,
+        }),
         lease_until: leased.then(|| decide::lease_until(attempt)),
     })
 }
@@ -315,7 +320,7 @@ fn steered(turn: &Turn) -> Vec<SteeredNow> {
     .collect()
 }
 
-fn call_now(turn: &Turn, call: &Call, now: &Now<'_>) -> CallNow {
+fn call_now(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> CallNow {
     let ruling = decide::rule(turn, call, now);
     let required = call.approval.is_some() || now.rule_of(call).approval.is_some();
     let (attempt, at) = match (&call.claim, &call.dispatch) {
@@ -329,7 +334,7 @@ fn call_now(turn: &Turn, call: &Call, now: &Now<'_>) -> CallNow {
         tool: call.tool.clone(),
         args: call.args.clone(),
         state: call_state(call),
-        r#do: next::seen_from_attempt(turn, call, now).word(),
+        r#do: next::seen_by(turn, call, now, asker).word(),
         replay_stored: call.replay,
         replay_now: ruling.now,
         unknown: call.unknown,

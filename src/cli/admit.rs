@@ -253,7 +253,10 @@ impl Admission<'_> {
         let cancelled = turn.as_ref().is_some_and(|turn| turn.cancelled.is_some());
         if self.args.when_busy == WhenBusy::Reject || cancelled {
             let calls = if waiting.is_empty() { String::new() } else { format!(" ({})", waiting.join(", ")) };
-            let (state, hint) = if cancelled {
+            let parked = turn.as_ref().is_some_and(|turn| turn.parked.is_some());
+            let (state, hint) = if parked {
+                ("parked", "a person looks at it first: `turnkeep recover --unpark --by WHO --why TEXT`")
+            } else if cancelled {
                 ("cancelled and not settled yet", "settle it or recover it first")
             } else {
                 ("open", "step it, settle it or recover it first; `--when-busy steer` lets the input join it")

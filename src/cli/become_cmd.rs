@@ -14,8 +14,13 @@ pub fn check(cmd: &[OsString]) -> Result<(), Failure> {
     if find(program).is_some() {
         return Ok(());
     }
-    Err(Failure::usage("no_command", format!("there is no command {}", program.to_string_lossy()))
-        .hint("nothing was written"))
+    let named = program.to_string_lossy();
+    let text = if named.contains('/') && Path::new(program).exists() {
+        format!("{named} is no file that can be executed")
+    } else {
+        format!("there is no command {named}")
+    };
+    Err(Failure::usage("no_command", text).hint("nothing was written"))
 }
 
 /// Becomes CMD. Comes back only where that fails.

@@ -348,7 +348,8 @@ impl From<TreeFileError> for Failure {
         let text = chain(&error);
         match error {
             TreeFileError::Io { .. } => Self::new(Exit::Unexpected, "tree_io", text).hint(
-                "what the journal has acknowledged stands; `turnkeep recover` completes the session file",
+                "what the journal has acknowledged stands; where that is more than the session file holds, `turnkeep \
+                 recover` completes the file",
             ),
             TreeFileError::Changed { .. } => Self::new(Exit::Busy, "tree_changed", text)
                 .hint("somebody writes to it: end that process, and run the command again"),
@@ -398,7 +399,10 @@ impl From<Refusal> for Failure {
                 "look at both branches with `inspect --draw-tree`; `--force --why TEXT` branches all the same",
             ),
             Refusal::Unjournaled { .. } => Self::conflict("unjournaled_result", &error)
-                .hint("a tool may have run without a claim; `--force --why TEXT` leaves that result out"),
+                .hint(
+                    "a tool may have run without a claim: look that up first; `--force --why TEXT` leaves the result \
+                     out, and the call counts as never begun: it may run again",
+                ),
             Refusal::NotParked(_) => Self::conflict("not_parked", &error),
             Refusal::Draft(error) => error.into(),
         }

@@ -146,7 +146,12 @@ fn claimed(turn: &Turn, call: &Call, now: &Now<'_>, current: Rule, stored: Repla
         return (Decision::Interrupt, format!("{since}; a nested call is never run by itself"));
     }
     let bolder = stored.min(current.replay);
-    let both = format!("replay stored {stored}, now {}", current.replay);
+    let both = format!("replay stored {}, now {}", call.replay, current.replay);
+    let both = match stored {
+        _ if stored == call.replay => both,
+        _ if call.lost => format!("{both}, but never behind lost records"),
+        _ => format!("{both}, but never since a call nested in it was begun and is not safe"),
+    };
     if bolder > Replay::Never {
         match approval(call, now, current) {
             Word::Missing => return (Decision::Ask, format!("{since}; {both}; it needs an approval")),

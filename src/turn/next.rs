@@ -315,12 +315,8 @@ impl<'a> Outlook<'a> {
     }
 }
 
-/// A call that the current attempt is at is awaited, while whoever claimed it lives.
-pub fn seen_from_attempt(turn: &Turn, call: &Call, now: &Now<'_>) -> Decision {
-    seen_by(turn, call, now, Asker::Owner)
-}
-
-/// The same for one who asks: for others than its owner, a claim under a lease that ran out is nobody's.
+/// The decision about a call, but that one which the current attempt is at is awaited, while whoever claimed it lives:
+/// for others than its owner, a claim under a lease that ran out is nobody's.
 pub fn seen_by(turn: &Turn, call: &Call, now: &Now<'_>, asker: Asker) -> Decision {
     if let Some(decision) = nested_in_running(turn, call, now, asker) {
         return decision;

@@ -463,3 +463,25 @@ fn usage_is_one_document_too() {
     assert!(sandbox.run(["--version"]).ok().stdout.starts_with("turnkeep "));
     assert!(sandbox.run(["--help"]).ok().stdout.contains("recover"));
 }
+
+#[test]
+fn refusals_say_what_helps() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path("folder")).unwrap();
+    let no_file = sandbox.run(["admit", "s", "--text", "x", "--tree", "folder"]);
+    assert_ne!(no_file.code(), 0);
+    assert!(!sandbox.journal_path("s").exists());
+    no_file.says("folder").says_not("completes the session file");
+    let data = sandbox.write("data", "no program");
+    let data = data.to_str().unwrap();
+    sandbox.run(["admit", "s", "--text", "x", "--", data]).exits(2).says("no file that can be executed");
+    sandbox.run(["admit", "s", "--text", "x", "--", "/none/there"]).exits(2).says("there is no command");
+    // A turn that waits for a person.
+    std::fs::create_dir_all(sandbox.root()).unwrap();
+    let policy = json!({"format": "turnkeep-policy/1", "rules": [], "limits": {"attempts": 1}}).to_string();
+    let policy = sandbox.write("one.json", policy);
+    sandbox.run(["admit", "p", "--text", "x", "--owner-pid", "none"]).ok();
+    let recover = ["--policy", policy.to_str().unwrap(), "recover", "p"];
+    sandbox.run(recover).exits(14);
+    sandbox.run(["admit", "p", "--text", "y"]).exits(4).says("is parked").says("recover --unpark");
+}

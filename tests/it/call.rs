@@ -647,3 +647,14 @@ fn a_policy_that_cannot_be_read_keeps_nothing_but_decisions_back() {
     sandbox.policy(json!([]));
     assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
 }
+
+#[test]
+fn who_may_not_begin_a_dispatched_call_is_told_what_ends_it() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t"]);
+    let seq = sandbox.announce(&ticket, &[("a", "far", json!({}))]);
+    sandbox.step(&ticket, ["dispatch", "a", "--to", "far"]).ok();
+    let ran = sandbox.step(&ticket, ["claim", "a"]).exits(7);
+    ran.says(&format!("turnkeep step result {seq}.0")).says("step reconcile").says_not("turnkeep recover");
+}

@@ -47,6 +47,9 @@ fn behind_a_crash_they_are_closed_and_their_parent_is_bold_only_if_they_are() {
         let decided: Vec<_> =
             status["decisions"].as_array().unwrap().iter().map(|one| one["decision"].clone()).collect();
         assert_eq!(decided, [json!(outer), json!("interrupt")], "inner {inner}");
+        let why = status["decisions"][0]["why"].as_str().unwrap();
+        assert!(why.contains("replay stored safe, now safe"), "{why}");
+        assert_eq!(why.contains("nested in it"), inner == "never", "{why}");
         assert_eq!(sandbox.run(["verify", "s"]).code(), 0);
     }
 }

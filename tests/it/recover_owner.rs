@@ -154,6 +154,30 @@ fn a_lease_that_ran_out_replaces_a_living_owner_until_then_its_steps_count() {
     sandbox.step(&ticket, ["heartbeat"]).exits(5);
 }
 
+/// Whoever looks from outside is told the same in each place: the owner counts as gone, and its claim as nobody's.
+#[test]
+fn a_lease_that_ran_out_is_told_alike_everywhere() {
+    let sandbox = Sandbox::new();
+    sandbox.policy(json!([{"tool": "charge", "replay": "never", "unknown": "hold"}]));
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--lease", "0.3"]);
+    sandbox.announce(&ticket, &[("a", "charge", json!({}))]);
+    sandbox.step(&ticket, ["claim", "a"]).ok();
+    let document = |ticket: &str| {
+        sandbox.cmd(["inspect", "s", "--json"]).env("TURNKEEP_TICKET", ticket).go().ok().json()
+    };
+    until("the lease to run out", || at(&document(""), "/next/do") == "reconcile");
+    let seen = document("");
+    assert_eq!((at(&seen, "/calls/0/do"), at(&seen, "/owner/alive")), (&json!("hold"), &json!(false)));
+    let shown = sandbox.run(["inspect", "s"]).ok().stdout;
+    assert!(shown.contains("let its lease run out at") && !shown.contains("which lives"), "{shown}");
+    assert!(shown.contains("no result"), "{shown}");
+    // To itself it is as it was.
+    let seen = document(&ticket);
+    assert_eq!((at(&seen, "/calls/0/do"), at(&seen, "/owner/alive")), (&json!("await"), &json!(true)));
+    assert_eq!(at(&seen, "/next/do"), "await");
+}
+
 #[test]
 fn a_long_lease_does_not_keep_a_dead_owner() {
     let sandbox = Sandbox::new();

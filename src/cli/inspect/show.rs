@@ -6,10 +6,11 @@ use super::super::advice;
 use super::super::output::{Output, brief, escaped};
 use super::Seen;
 use crate::message;
-use crate::record::{At, Kind};
+use crate::record::{At, Decision, Kind};
 use crate::status::{self, Status};
 use crate::turn::decide::Now;
-use crate::turn::{AnswerKind, Call, Turn, next};
+use crate::turn::next::{self, Asker};
+use crate::turn::{AnswerKind, Call, Turn};
 use comfy_table::{Attribute, Cell, Table};
 use std::fmt::Write as _;
 
@@ -82,7 +83,7 @@ pub(super) fn uncertain<'a>(turn: &'a Turn, now: &Now<'_>) -> Vec<(&'a Call, Str
         Some(AnswerKind::Unknown) => Some("a person looked and could not find out".to_owned()),
         Some(AnswerKind::Result | AnswerKind::NotRun(_) | AnswerKind::Applied) => None,
         // Somebody is at it.
-        None if next::seen_from_attempt(turn, call, now) == crate::record::Decision::Await => None,
+        None if next::seen_by(turn, call, now, Asker::Other) == Decision::Await => None,
         None if !call.may_have_run() => None,
         None => Some(match &call.claim {
             Some(claim) => format!("claimed by attempt {} at {}, no result", claim.attempt, claim.mark.at),
@@ -170,6 +171,9 @@ fn holder(status: &Status) -> String {
     let held = match &status.owner {
         Some(owner) => match (owner.pid, owner.alive) {
             (Some(pid), Some(true)) => format!("held by pid {pid}, which lives"),
+            (Some(pid), _) if let Some(until) = &owner.lease_until => {
+                format!("its owner, pid {pid}, let its lease run out at {until}")
+            }
             (Some(pid), _) => format!("its owner, pid {pid}, is gone"),
             (None, _) => "held by nobody".to_owned(),
         },

@@ -93,7 +93,7 @@ fn row(context: &Context, place: &Place) -> Row {
         Err(failure) => {
             let state = match failure.exit {
                 Exit::OtherFormat => "other_format",
-                Exit::Conflict => "other_session",
+                _ if failure.kind == "other_session" => "other_session",
                 _ => "unreadable",
             };
             let notes = vec![failure.message];

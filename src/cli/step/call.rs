@@ -219,9 +219,15 @@ fn uncertain(step: &Step<'_>, turn: &Turn, call: &Call, named: &str) -> Failure 
         .with("ref", &call.r#ref)
         .with("key", &call.key)
         .hint(format!(
-            "if whoever claimed it is gone: `turnkeep recover {}`, or a person types: turnkeep step reconcile {} \
-             --outcome applied|not_applied|unknown --by WHO --session {}:{}",
-            step.ticket.session, call.r#ref, step.ticket.session, turn.id
+            "{}, or a person types: turnkeep step reconcile {} --outcome applied|not_applied|unknown --by WHO \
+             --session {}:{}",
+            match call.dispatch {
+                Some(_) => format!("`turnkeep step result {}` when its answer comes", call.r#ref),
+                None => format!("if whoever claimed it is gone: `turnkeep recover {}`", step.ticket.session),
+            },
+            call.r#ref,
+            step.ticket.session,
+            turn.id
         ))
 }
 

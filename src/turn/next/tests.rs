@@ -217,7 +217,7 @@ fn a_nested_call_is_its_tools_as_long_as_that_is_at_work() {
     both(&kit, Do::Recover, "has to be decided");
     let (mut kit, _, inner) = nested("never");
     kit.push(kit.not_run(inner, crate::record::NotRunWhy::Refused));
-    let seen = kit.now(0, |now| seen_from_attempt(kit.turn(), kit.at_ref(inner).expect("a call"), now));
+    let seen = kit.now(0, |now| seen_by(kit.turn(), kit.at_ref(inner).expect("a call"), now, Asker::Owner));
     assert_eq!(seen, Decision::Redeliver);
     // The tool has ended, and left it behind.
     let (mut kit, outer, _) = nested("never");
