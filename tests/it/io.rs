@@ -1,5 +1,6 @@
-//! Full devices, closed pipes, size limits, and stdin that nobody feeds.
+//! Full devices, closed pipes, size limits, stdin that nobody feeds, and progress that nobody watches.
 
+use crate::fixtures::journal::Journal;
 use crate::kit::{BIN, Sandbox, text, until};
 use serde_json::json;
 use std::fs::OpenOptions;
@@ -177,4 +178,47 @@ fn what_is_untrusted_is_escaped_where_people_read_it() {
     assert!(!ran.stderr.contains('\u{1b}') && !ran.stderr.contains('\u{202e}'), "{}", ran.stderr);
     let ran = sandbox.step(&ticket, ["result", "c1"]).exits(6);
     assert!(ran.stderr.contains("\\u{1b}") && !ran.stderr.contains('\u{1b}'), "{}", ran.stderr);
+}
+
+/// A journal of more than 64 MiB: with a dead line in it, since hashing takes its time where nothing is optimized, and
+/// with `TURNKEEP_SLOW=1` also a sound one of two large notes.
+#[test]
+fn a_long_verify_shows_progress_to_who_watches_stderr() {
+    let sandbox = Sandbox::in_memory();
+    if !sandbox.has("script") {
+        eprintln!("skipped: there is no script to make a terminal");
+        return;
+    }
+    sandbox.run(["admit", "s", "--text", "Hi", "--owner-pid", "none"]).ok();
+    const HALF: usize = 33 << 20;
+    let mut dead = Journal::opened("s");
+    dead.admit("t", None, "\"Hi\"", "");
+    let mut sound = dead.clone();
+    dead.bytes.resize(dead.bytes.len() + 2 * HALF, 0);
+    dead.bytes.push(b'\n');
+    let mut journals = vec![(dead, 3)];
+    if std::env::var_os("TURNKEEP_SLOW").is_some() {
+        let content = format!(r#""turn":"t","attempt":1,"content":"{}""#, "x".repeat(HALF));
+        sound.add("attempt", r#""turn":"t","attempt":1,"cause":"admit""#);
+        sound.add("note", &content);
+        sound.add("note", &content);
+        journals.push((sound, 0));
+    }
+    // What a terminal saw of it.
+    let on_terminal = |line: &str, code: i32| {
+        let ran = sandbox.program("script", ["-qec", line, "/dev/null"]).env("TERM", "xterm").go();
+        ran.exits(code).stdout
+    };
+    let bar = |said: &str| said.contains('█') || said.contains('░');
+    for (journal, code) in journals {
+        std::fs::write(sandbox.journal_path("s"), journal.bytes).unwrap();
+        let file = |name: &str| std::fs::read_to_string(sandbox.path(name)).unwrap();
+        assert!(bar(&on_terminal("turnkeep verify s >out", code)), "no progress");
+        assert!(file("out").contains("s.jsonl: ") && !bar(&file("out")), "{}", file("out"));
+        // stdout is a terminal, stderr is a pipe.
+        let seen = on_terminal("exec 3>&1; turnkeep verify s 2>&1 >&3 | cat >err", 0);
+        assert!(seen.contains("s.jsonl: ") && !bar(&seen), "{seen}");
+        assert!(!bar(&file("err")) && !file("err").contains('\u{1b}'), "{}", file("err"));
+        assert_eq!(on_terminal("turnkeep -q verify s >out", code), "");
+    }
 }

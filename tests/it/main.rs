@@ -52,6 +52,7 @@ mod recover_plan;
 mod recover_tail;
 mod recover_tree;
 mod refused_by_system;
+mod repeats;
 mod run;
 mod salvage;
 mod script;
