@@ -10,6 +10,7 @@ mod script;
 mod write;
 
 pub use compose::content_of;
+pub(crate) use compose::unknown_text;
 
 use crate::draft::History;
 use crate::json::Raw;

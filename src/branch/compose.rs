@@ -343,7 +343,8 @@ pub(super) fn answer_message(call: &Call, record: &Record) -> Option<Raw> {
     Some(message)
 }
 
-pub(super) fn unknown_text(call: &Call, by: &str) -> String {
+/// What is told of a call about which a person could find out nothing.
+pub(crate) fn unknown_text(call: &Call, by: &str) -> String {
     format!(
         "The outcome of this {} call is unknown, and {by} could not find out either: it may have happened. \
          Repeating it is not advised.",

@@ -122,6 +122,7 @@ result:
     run c1 -- echo out     => written
     again                  => 10 answered
     result c1 - <<< other  => 6 other_result
+    result c1              => 6 other_result
 
 not_run:
     message - <<< CALLS                               => ok
@@ -159,6 +160,7 @@ approval:
     again                               => 4 claimant_alive
     die                                 => ok
     again                               => written
+    again                               => repeated
     person approve c2 --by ann --for 0  => written
     again                               => written
     person approve c2 --by ann          => written
@@ -201,6 +203,7 @@ reconciled:
     person reconcile c1 --by ann --outcome unknown --receipt r  => 6 answered
     person reconcile c1 --by ann --outcome applied - <<< paid   => 6 answered
     person reconcile c1 --by ann --outcome not_applied          => 6 answered
+    claim c1                                                    => 10 answered
 
 # Found not applied, it may be claimed again: what was said of the claim before is not said of this one.
 reconciled:
@@ -287,18 +290,19 @@ settled:
     settle                                 => 6 settled
 
 delivery:
-    message - <<< SAID         => ok
-    settle                     => ok
-    deliver --begin            => written
-    again                      => 7 delivery_begun
-    deliver -- touch ran       => 7 delivery_begun
-    person deliver --not-sent  => 4 publisher_alive
-    deliver --receipt r        => written
-    again                      => repeated
-    deliver --begin            => 10 delivered
-    deliver -- touch ran       => 10 delivered
-    deliver --not-sent         => 6 delivered
-    deliver --waive --why old  => 6 delivered
+    message - <<< SAID            => ok
+    settle                        => ok
+    deliver --begin               => written
+    again                         => 7 delivery_begun
+    deliver -- touch ran          => 7 delivery_begun
+    person deliver --not-sent     => 4 publisher_alive
+    deliver --receipt r           => written
+    again                         => repeated
+    deliver --receipt r --by ann  => repeated
+    deliver --begin               => 10 delivered
+    deliver -- touch ran          => 10 delivered
+    deliver --not-sent            => 6 delivered
+    deliver --waive --why old     => 6 delivered
 
 # What a person said of one try is not said of the next; who began it says it of each.
 delivery:

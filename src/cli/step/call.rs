@@ -237,7 +237,10 @@ pub(super) fn answer_of(call: &Call, history: &History) -> Option<Raw> {
         Kind::Outcome(result) => crate::branch::content_of(result),
         Kind::Interrupted(interrupted) => Raw::text(&interrupted.explanation),
         Kind::NotRun(not_run) => Raw::text(&not_run.explanation),
-        Kind::Reconciled(reconciled) => reconciled.content.clone()?,
+        Kind::Reconciled(reconciled) => reconciled
+            .content
+            .clone()
+            .unwrap_or_else(|| Raw::text(&crate::branch::unknown_text(call, &reconciled.by))),
         Kind::Entry(entry) => entry.entry.clone(),
         Kind::Message(message) => message.message.clone(),
         _ => return None,
@@ -364,8 +367,10 @@ pub(super) fn judge_outcome(history: &History, call: &Call, outcome: &Outcome) -
     }
 }
 
+/// How long it took is no part of what it answered.
 fn same_outcome(stored: &Outcome, given: &Outcome) -> bool {
-    stored.attempt == given.attempt && stored.error == given.error && stored.content == given.content
+    let timeless = |outcome: &Outcome| Outcome { duration_ms: None, ..outcome.clone() };
+    timeless(stored) == timeless(given)
 }
 
 /// Evidence, never an answer: kept once, and the sender is told.

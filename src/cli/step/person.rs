@@ -27,21 +27,22 @@ pub(super) fn approve(context: &Context, tickets: &Tickets, args: &ApproveArgs) 
     let mut step = open(context, tickets, args.person.session.as_deref(), open_turn, &signal)?;
     let turn = step.open_turn()?;
     let call = open_call(&turn, &args.call)?;
+    if let Some(word) = &call.approved
+        && word.decision == ApprovalDecision::Granted
+        && word.by == args.by
+        && word.reason == args.why
+        && word.expires.is_none()
+        && args.r#for.is_none()
+    {
+        let mark = word.mark.clone();
+        return step.repeat(&mark);
+    }
     check_decidable(&step, &turn, &call, &args.person)?;
     let expires = args.r#for.map(|seconds| {
         let micros = i64::try_from(milliseconds(seconds)).unwrap_or(i64::MAX).saturating_mul(1_000);
         At::from_micros(step.desk.at.micros().saturating_add(micros))
     });
     check_not_contradicted(&step, &call, ApprovalDecision::Granted)?;
-    if let Some(word) = &call.approved
-        && word.decision == ApprovalDecision::Granted
-        && word.by == args.by
-        && word.expires.is_none()
-        && expires.is_none()
-    {
-        let mark = word.mark.clone();
-        return step.repeat(&mark);
-    }
     let approval = Approval {
         turn: turn.id.clone(),
         r#ref: call.r#ref,
