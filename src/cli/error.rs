@@ -3,6 +3,7 @@
 //! Every failure has a stable `kind`, finer than its exit code, a message (what happened, why) and mostly a hint
 //! (what to do). Library errors become failures here and nowhere else.
 
+use crate::branch::Trouble;
 use crate::draft::DraftError;
 use crate::journal::{Damage, JournalError};
 use crate::json::{Raw, RawError};
@@ -388,6 +389,12 @@ impl From<Refusal> for Failure {
                     .hint("wait for it or end it; `--force --why TEXT` takes the turn over all the same")
             }
             Refusal::Tree(refusal) => refusal.into(),
+            Refusal::Branch(trouble @ (Trouble::Marker { .. } | Trouble::Unexplained { .. })) => {
+                Self::new(Exit::Damaged, "tree_damaged", trouble).hint(
+                    "nothing was written: bring the newest copy of the journal back; where that is gone, look at what \
+                     the lines say was done, and name a copy of the session file without them with --tree-file",
+                )
+            }
             Refusal::Branch(trouble) => Self::new(Exit::Damaged, "tree_damaged", trouble)
                 .hint("`turnkeep verify --with-tree` lists what differs; nothing was written"),
             Refusal::TreeMissing { committed, .. } => Self::new(Exit::Damaged, "tree_missing", &error)

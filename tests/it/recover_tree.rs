@@ -491,8 +491,15 @@ fn a_journal_older_than_its_branch_is_not_gone_on_with() {
         assert!(text(&error["message"]).contains("the journal lost records"), "{error}");
         assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "recover\n");
     }
+    let older = sandbox.journal_bytes("s");
     std::fs::write(sandbox.journal_path("s"), newest).unwrap();
     sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
+    sandbox.run(["verify", "s", "--with-tree"]).ok();
+    // Where the newest one is gone for good, a person goes on with a file that holds what the journal knows.
+    std::fs::write(sandbox.journal_path("s"), older).unwrap();
+    let known: Vec<Value> = lines(&bytes(&sandbox)).into_iter().take(4).collect();
+    sandbox.write("known.jsonl", tree(&known[..]));
+    sandbox.run(["recover", "s", "--owner-pid", "none", "--tree-file", "known.jsonl"]).ok();
     sandbox.run(["verify", "s", "--with-tree"]).ok();
 }
 
