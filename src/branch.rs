@@ -21,7 +21,7 @@ use crate::turn::{Attempt, Mark, Turn};
 use compose::milliseconds;
 use found::{Base, Found, markers};
 use script::{Part, Script};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use write::Writer;
 
 /// How much of the turn is ours to write.
@@ -238,14 +238,18 @@ fn begun_onto(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
 fn standing_above(turn: &Turn, tree: &Tree, script: &Script, tip: &str) -> HashSet<String> {
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
     let path = tree.find(tip).map(|tip| tree.path(tip).entries).unwrap_or_default();
-    let mut later =
-        path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
+    let later = path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
+    // Results stand in the order in which they came: what of them is known now may be in another one.
+    let mut left: VecDeque<&Part> = script.parts.iter().collect();
     let mut standing = HashSet::new();
-    let mut parts = script.parts.iter();
-    while let (Some(index), Some(part)) = (later.next(), parts.next()) {
-        if part.stands_at(tree, index) {
-            standing.extend(part.forms.first().map(|form| form.id.clone()));
-        }
+    for index in later {
+        let results = left.iter().take_while(|part| part.answered.is_some()).count();
+        let Some(at) = left.iter().take(results + 1).position(|part| part.stands_at(tree, index)) else {
+            left.pop_front();
+            continue;
+        };
+        let part = left.remove(at);
+        standing.extend(part.and_then(|part| part.forms.first()).map(|form| form.id.clone()));
     }
     standing
 }

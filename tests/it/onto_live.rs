@@ -1,6 +1,6 @@
 //! `recover --onto live`: what the agent's own file holds already is not copied.
 
-use crate::kit::{Owner, Sandbox, assistant, entry, small_tree, text, user};
+use crate::kit::{Owner, Sandbox, assistant, entry, small_tree, text, tool_result, user};
 use serde_json::{Value, json};
 
 /// A turn whose agent wrote its question and answer itself; one call finished, one was running.
@@ -112,4 +112,51 @@ fn a_dry_run_shows_it() {
     let entries = document["entries"].as_array().unwrap();
     assert_eq!(entries.len(), 3);
     assert_eq!(entries[0]["parentId"], "b2");
+}
+
+/// Parallel tools finish in any order, and the agent may have died before it journaled what it wrote.
+#[test]
+fn results_that_stand_in_another_order_are_not_written_again() {
+    for journaled in [true, false] {
+        let sandbox = Sandbox::new();
+        sandbox.policy(json!([{"tool": "put", "replay": "keyed"}]));
+        sandbox.write("chat.jsonl", small_tree());
+        let agent = Owner::start();
+        let ticket = sandbox.admit(&agent, "s", &["--tree", "chat.jsonl", "--text", "Put it"]);
+        let calls = ["c1", "c2", "c3", "c4"].map(|id| (id, "put", json!({})));
+        let writes = |entries: &[Value], journaled: bool| {
+            let lines: String = entries.iter().map(|entry| format!("{entry}\n")).collect();
+            let file = std::fs::read_to_string(sandbox.path("chat.jsonl")).unwrap() + &lines;
+            sandbox.write("chat.jsonl", file);
+            if journaled {
+                sandbox.step_in(&ticket, ["entry", "-"], lines).ok();
+            }
+        };
+        let asked = assistant("All.", &calls);
+        writes(&[entry("b1", Some("a2"), &user("Put it")), entry("b2", Some("b1"), &asked)], true);
+        for id in ["c1", "c2", "c3", "c4"] {
+            sandbox.step(&ticket, ["claim", id]).ok();
+        }
+        let told = |id: &str, at: &str, on: &str| entry(at, Some(on), &tool_result(id, "put", "done", false));
+        writes(&[told("c3", "b3", "b2")], journaled);
+        agent.die();
+        let driver = Owner::start();
+        let ticket = sandbox.recover(&driver, "s", &["--onto", "live"]);
+        for id in ["c4", "c1", "c2"] {
+            sandbox.step(&ticket, ["claim", id]).ok();
+            sandbox.step_in(&ticket, ["result", id, "-"], "done").ok();
+        }
+        let seen: Vec<Value> = sandbox
+            .tree("chat.jsonl")
+            .into_iter()
+            .skip(5)
+            .map(|entry| entry["message"]["toolCallId"].clone())
+            .collect();
+        assert_eq!(json!(seen), json!(["c3", null, "c4", "c1", "c2"]), "journaled: {journaled}");
+        assert_eq!(sandbox.run(["verify", "s", "--with-tree"]).code(), 0);
+        driver.die();
+        sandbox.recover(&Owner::start(), "s", &[]);
+        assert_eq!(sandbox.tree("chat.jsonl").len(), 11, "a marker and nothing else");
+        assert_eq!(sandbox.run(["verify", "s", "--with-tree"]).code(), 0);
+    }
 }
