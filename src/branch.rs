@@ -7,10 +7,12 @@ mod chain;
 mod compose;
 mod found;
 mod script;
+mod stranger;
 mod write;
 
 pub use compose::content_of;
 pub(crate) use compose::unknown_text;
+pub use stranger::{is_stranger, lost_by_journal};
 
 use crate::draft::History;
 use crate::json::Raw;
@@ -354,6 +356,12 @@ pub fn ends_in_the_middle(session: &str, turn: &Turn, history: &History, plan: &
 /// Seq of the newest `recovered` of the turn that made sure of a branch.
 pub fn last_branch(turn: &Turn) -> Option<u64> {
     turn.attempts.iter().rev().find_map(|attempt| attempt.branched.as_ref()).map(|mark| mark.seq)
+}
+
+/// Whether steps of this turn write to its tree: in `append` mode always, else once a recovery made a branch.
+pub fn steps_write(turn: &Turn) -> bool {
+    let appends = turn.tree.as_ref().is_some_and(|tree| tree.mode == TreeMode::Append);
+    appends || turn.attempts.iter().any(|attempt| attempt.recovered.is_some())
 }
 
 /// Ends the branch with a marker, unless it ends with one that is the last line already.

@@ -4,7 +4,6 @@ use super::chain::{self, Link, Memory};
 use super::script::{Form, Part, Script};
 use super::{Extent, Trouble};
 use crate::draft::History;
-use crate::record::{Hash, Kind};
 use crate::tree::{self, Tree, check};
 use crate::turn::Turn;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -57,7 +56,6 @@ impl Found {
         found.check_markers(turn, history, tree)?;
         found.count = (found.present.len() + found.markers.len()) as u64;
         let ours: BTreeSet<usize> = found.present.values().chain(found.markers.keys()).copied().collect();
-        check_explained(turn, history, tree, from, &ours)?;
         let doubled = |index: &usize| id_of(tree, *index).is_some_and(|id| tree.doubled(&id).is_some());
         let doubled: Vec<usize> = ours.iter().copied().filter(doubled).collect();
         if !doubled.is_empty() {
@@ -162,52 +160,6 @@ impl Found {
     pub(super) fn form_of<'p>(&self, part: &'p Part) -> Option<&'p Form> {
         part.forms.iter().find(|form| self.present.contains_key(&form.id) || self.lost.contains(&form.id))
     }
-}
-
-/// What hangs on the branch under an id of ours stands for a record: else the journal lost some, and a call that only
-/// they claimed would be taken for one that nobody began.
-fn check_explained(
-    turn: &Turn,
-    history: &History,
-    tree: &Tree,
-    from: Option<&str>,
-    ours: &BTreeSet<usize>,
-) -> Result<(), Trouble> {
-    // Behind acknowledged damage its record may be among those that are lost.
-    if turn.lost_records {
-        return Ok(());
-    }
-    let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
-    let top = from.and_then(|from| tree.find(from));
-    let on_branch =
-        |index: usize| tree.parent(index).is_some_and(|parent| ours.contains(&parent) || Some(parent) == top);
-    let stranger = tree.entries.iter().enumerate().find(|(index, entry)| {
-        entry.offset >= since
-            && tree::looks_like_ours(&entry.id)
-            && on_branch(*index)
-            && !ours.contains(index)
-            // Those of this turn were looked at, and another turn's are no facts of this one.
-            && tree::marker(tree.text(*index)).is_none()
-            && !is_explained(history, &entry.id)
-    });
-    match stranger {
-        Some((_, entry)) => Err(Trouble::Unexplained { line: entry.line, id: entry.id.to_string() }),
-        None => Ok(()),
-    }
-}
-
-/// Whether a record stands behind an entry of this id: by its hash, or as the agent's own entry.
-fn is_explained(history: &History, id: &str) -> bool {
-    history.iter().any(|(_, record)| {
-        let given = |hash: &Hash| {
-            record.kind.turn().is_some_and(|turn| tree::entry_id(turn.as_str(), hash.as_str(), "entry") == id)
-        };
-        let own = match &record.kind {
-            Kind::Entry(entry) => entry.entry.view().object().and_then(|entry| entry.string("id")),
-            _ => None,
-        };
-        own.as_deref() == Some(id) || given(&record.hash)
-    })
 }
 
 pub(super) fn damaged(found: Vec<tree::Finding>) -> Trouble {

@@ -391,6 +391,53 @@ fn a_marker_on_a_head_that_the_journal_lacks_is_damage() {
 }
 
 #[test]
+fn what_hangs_on_the_branch_like_ours_tells_of_lost_records() {
+    let (mut kit, mut file) = appending();
+    kit.say("one");
+    let behind = kit.clone();
+    kit.say("two");
+    file.write(&planned(&kit, &file, Extent::Steps));
+    let lost = |kit: &Kit, file: &File| lost_by_journal("room", kit.turn(), &kit.draft.history, &file.tree());
+    let (line, id) = (6, id_of(&kit, 4));
+    assert_eq!(lost(&kit, &file), None);
+    assert_eq!(lost(&behind, &file), Some(Trouble::Unexplained { line, id }), "a journal that lost its tail");
+    // On the leaf of the admission already, before anything of this turn.
+    let hung = |id: &str, parent: &str, message: &str| {
+        let (kit, mut file) = appending();
+        file.add(&entry(id, parent, message));
+        (lost(&kit, &file), kit, file)
+    };
+    let (like_ours, said) = ("0123456789abcdef", model("x", "stop", &[]));
+    let (found, mut kit, mut file) = hung(like_ours, "a2", &said);
+    assert_eq!(found, Some(Trouble::Unexplained { line: 4, id: like_ours.to_owned() }));
+    for (id, parent) in [(like_ours, "a1"), ("0123456789abcde", "a2"), ("0123456789ABCDEF", "a2")] {
+        assert_eq!(hung(id, parent, &said).0, None, "{id} on {parent}");
+    }
+    assert_eq!(hung(like_ours, "a2", &user("of another turn")).0, None);
+    // The agent's own, where its ids look like ours; behind lost records nobody knows; settled, nothing runs.
+    let mut own = kit.clone();
+    own.push(own.entry(&entry("fedcba9876543210", "a2", &said)));
+    assert_eq!(lost(&own, &file), None);
+    let mut settled = kit.clone();
+    settled.push(settled.settled(crate::record::SettledStatus::Failed, None));
+    assert_eq!(lost(&settled, &file), None);
+    let mut salvaged = kit.clone();
+    let (offset, bytes, sha256) = (kit.draft.end(), 9, crate::record::Hash::none());
+    salvaged.push(crate::record::Repaired { offset, bytes, sha256, saved_as: None, why: "x".to_owned() });
+    assert_eq!(lost(&salvaged, &file), None);
+    // Whoever goes on behind it knew of it.
+    kit.say("one");
+    let plan = planned(&kit, &file, Extent::Recover);
+    file.write(&plan);
+    assert_eq!(lost(&kit, &file), None);
+    // In a file that is the agent's, before a recovery, and what stood there at the admission.
+    let (branching, mut file) = self::kit();
+    file.add(&entry(like_ours, "a2", &said));
+    assert_eq!(lost(&branching, &file), None);
+    assert_eq!(lost(&Kit::on(&file, TreeMode::Append), &file), None);
+}
+
+#[test]
 fn ours_are_the_entries_and_markers_on_the_file() {
     let (mut kit, mut file) = kit();
     assert!(ours("room", kit.turn(), &kit.draft.history, &file.tree()).is_empty());

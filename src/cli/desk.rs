@@ -8,7 +8,7 @@ use super::error::{Exit, Failure};
 use crate::branch::{self, Extent};
 use crate::draft::History;
 use crate::journal::Journal;
-use crate::record::{At, Kind, TreeMode, TurnId};
+use crate::record::{At, Kind, TurnId};
 use crate::recovery;
 use crate::status::{self, Receipt, Status};
 use crate::tree::Tree;
@@ -67,7 +67,13 @@ impl<'a> Desk<'a> {
 
     /// Writes what the branch lacks outside a recovery. What goes wrong is told, and `next` then is `recover`.
     pub fn update_tree(&self, id: &TurnId) {
-        if let Err(failure) = self.try_update_tree(id) {
+        let _told = self.update_tree_or_tell(id);
+    }
+
+    /// The same, for one who has to know.
+    pub fn update_tree_or_tell(&self, id: &TurnId) -> Result<(), Failure> {
+        let updated = self.try_update_tree(id);
+        if let Err(failure) = &updated {
             let text = if failure.exit == Exit::Damaged {
                 format!(
                     "nothing was written to the session file: {}; what was recorded stands",
@@ -82,13 +88,14 @@ impl<'a> Desk<'a> {
             };
             self.context.out.note(&text);
         }
+        updated
     }
 
     fn try_update_tree(&self, id: &TurnId) -> Result<(), Failure> {
         let Some(session) = self.journal.session() else { return Ok(()) };
         let Some(turn) = session.turn(id) else { return Ok(()) };
         let Some(path) = tree_path(turn, self.tree_file.as_deref()) else { return Ok(()) };
-        if !writes_tree(turn) || !recovery::owns_tree(session, turn) {
+        if !branch::steps_write(turn) || !recovery::owns_tree(session, turn) {
             return Ok(());
         }
         let history = self.journal.history();
@@ -129,12 +136,6 @@ pub fn tree_path(turn: &Turn, moved: Option<&Path>) -> Option<PathBuf> {
     Some(moved.map_or_else(|| PathBuf::from(&admitted.path), Path::to_owned))
 }
 
-/// Whether steps of this turn write to its tree: in `append` mode always, else once a recovery made a branch.
-pub fn writes_tree(turn: &Turn) -> bool {
-    let appends = turn.tree.as_ref().is_some_and(|tree| tree.mode == TreeMode::Append);
-    appends || turn.attempts.iter().any(|attempt| attempt.recovered.is_some())
-}
-
 /// Plans the branch and writes what is missing; durable when this returns.
 pub fn write_branch(
     context: &Context,
@@ -145,6 +146,9 @@ pub fn write_branch(
     path: &Path,
     extent: Extent,
 ) -> Result<(), Failure> {
+    if let Some(trouble) = branch::lost_by_journal(&session.id, turn, history, tree) {
+        return Err(recovery::Refusal::Branch(trouble).into());
+    }
     let plan = branch::plan(&session.id, turn, history, tree, extent);
     if plan.as_ref().is_ok_and(|plan| plan.write.is_empty()) {
         return Ok(());

@@ -124,8 +124,11 @@ impl Exit {
     }
 }
 
+/// The kind of a failure by which the session file knows more than the journal.
+pub const RECORDS_LOST: &str = "records_lost";
+
 /// A command that did not do what it was asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Failure {
     /// How it ends.
     pub exit: Exit,
@@ -389,12 +392,18 @@ impl From<Refusal> for Failure {
                     .hint("wait for it or end it; `--force --why TEXT` takes the turn over all the same")
             }
             Refusal::Tree(refusal) => refusal.into(),
-            Refusal::Branch(trouble @ (Trouble::Marker { .. } | Trouble::Unexplained { .. })) => {
-                Self::new(Exit::Damaged, "tree_damaged", trouble).hint(
-                    "nothing was written: bring the newest copy of the journal back; where that is gone, look at what \
-                     the lines say was done, and name a copy of the session file without them with --tree-file",
+            Refusal::Branch(trouble @ Trouble::Unexplained { .. }) => {
+                Self::new(Exit::Damaged, RECORDS_LOST, trouble).hint(
+                    "nothing was written: bring the newest copy of the journal back; where that is gone, or the lines \
+                     are not of this session, look at what they say was done: `recover --force --why TEXT` leaves them \
+                     out, and what only they tell may be done again",
                 )
             }
+            Refusal::Branch(trouble @ Trouble::Marker { .. }) => Self::new(Exit::Damaged, RECORDS_LOST, trouble)
+                .hint(
+                    "nothing was written: bring the newest copy of the journal back; where that is gone, look at what \
+                     the lines say was done, and name a copy of the session file without them with --tree-file",
+                ),
             Refusal::Branch(trouble) => Self::new(Exit::Damaged, "tree_damaged", trouble)
                 .hint("`turnkeep verify --with-tree` lists what differs; nothing was written"),
             Refusal::TreeMissing { committed, .. } => Self::new(Exit::Damaged, "tree_missing", &error)

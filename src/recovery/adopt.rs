@@ -162,6 +162,7 @@ fn walk(
                 entry.offset >= since
                     && !known.contains(&*entry.id)
                     && (tip.is_some() || entry.parent == Parent::Root)
+                    && !branch::is_stranger(turn, &draft.history, &entry.id)
             })
         };
         let fresh: Vec<usize> = children.iter().copied().filter(fresh).collect();

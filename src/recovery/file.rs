@@ -57,6 +57,9 @@ pub fn branch_behind(
     if admitted.mode == TreeMode::Branch && branch::last_branch(turn).is_none() {
         return Ok(turn.settled.is_some() && !branch::lacks_nothing(turn, history, tree));
     }
+    if let Some(trouble) = branch::lost_by_journal(&session.id, turn, history, tree) {
+        return Err(trouble);
+    }
     let plan = branch::plan(&session.id, turn, history, tree, branch::extent_of(admitted.mode))?;
     let misplaced_end = || branch::ends_in_the_middle(&session.id, turn, history, &plan, tree);
     if turn.settled.is_some() {

@@ -307,6 +307,10 @@ impl Planner<'_> {
     fn check_tree(&self) -> Result<(), Refusal> {
         let Some(tree) = self.tree() else { return Ok(()) };
         check_tree(self.turn(), tree)?;
+        let lost = branch::lost_by_journal(&self.session().id, self.turn(), &self.plan.draft.history, tree);
+        if let Some(trouble) = lost.filter(|_| self.request.force.is_none()) {
+            return Err(trouble.into());
+        }
         // Damage to our own entries is told before anything that a person could force.
         branch::plan(&self.session().id, self.turn(), &self.plan.draft.history, tree, Extent::Recover)?;
         Ok(())

@@ -465,7 +465,7 @@ fn a_journal_cut_on_a_line_is_seen_in_the_tree() {
     // Without `recovered` the chain and the tree still agree; without what the marker names they do not.
     let cut = ends[ends.len() - 3];
     std::fs::write(sandbox.journal_path("s"), &journal[..cut]).unwrap();
-    let error = refused(&sandbox, 3, "tree_damaged");
+    let error = refused(&sandbox, 3, "records_lost");
     assert!(text(&error["message"]).contains("which the journal lacks"), "{error}");
 }
 
@@ -487,20 +487,102 @@ fn a_journal_older_than_its_branch_is_not_gone_on_with() {
     for journal in older {
         std::fs::write(sandbox.journal_path("s"), &journal).unwrap();
         sandbox.run(["verify", "s", "--with-tree"]).exits(3);
-        let error = refused(&sandbox, 3, "tree_damaged");
+        let error = refused(&sandbox, 3, "records_lost");
         assert!(text(&error["message"]).contains("the journal lost records"), "{error}");
         assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "recover\n");
     }
     let older = sandbox.journal_bytes("s");
+    let file = bytes(&sandbox);
     std::fs::write(sandbox.journal_path("s"), newest).unwrap();
     sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
     sandbox.run(["verify", "s", "--with-tree"]).ok();
-    // Where the newest one is gone for good, a person goes on with a file that holds what the journal knows.
-    std::fs::write(sandbox.journal_path("s"), older).unwrap();
-    let known: Vec<Value> = lines(&bytes(&sandbox)).into_iter().take(4).collect();
+    // Where the newest one is gone for good, a person goes on: with a file that holds what the journal knows, or
+    // beside the lines that nobody explains.
+    let known: Vec<Value> = lines(&file).into_iter().take(4).collect();
     sandbox.write("known.jsonl", tree(&known[..]));
-    sandbox.run(["recover", "s", "--owner-pid", "none", "--tree-file", "known.jsonl"]).ok();
-    sandbox.run(["verify", "s", "--with-tree"]).ok();
+    for words in [["--tree-file", "known.jsonl"].as_slice(), &["--force", "--why", "it was sent"]] {
+        std::fs::write(sandbox.journal_path("s"), &older).unwrap();
+        std::fs::write(sandbox.path(FILE), &file).unwrap();
+        let ticket = sandbox.run([&["recover", "s", "--owner-pid", "none"], words].concat()).ok().line();
+        assert!(
+            sandbox.journal("s").iter().all(|record| record["kind"] != "entry"),
+            "nothing is taken for the agent's"
+        );
+        assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "call_model\n");
+        sandbox.announce(&ticket, &[("b", "send", json!({}))]);
+        sandbox.step(&ticket, ["claim", "b"]).ok();
+        sandbox.step_in(&ticket, ["result", "b", "-"], "again").ok();
+        sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
+    }
+}
+
+/// The driver lives, and an older journal is put back under it: what it is about to do may be done.
+#[test]
+fn no_call_begins_behind_a_journal_older_than_its_branch() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--tree", FILE, "--tree-mode", "append"]);
+    sandbox.announce(&ticket, &[("a", "pay", json!({})), ("b", "pay", json!({}))]);
+    let older = sandbox.journal_bytes("s");
+    sandbox.step(&ticket, ["run", "a", "--", "sh", "-c", "echo paid >>effects"]).ok();
+    std::fs::write(sandbox.journal_path("s"), &older).unwrap();
+    let file = bytes(&sandbox);
+    for words in [
+        &["run", "a", "--", "sh", "-c", "echo paid >>effects"][..],
+        &["claim", "a"],
+        &["dispatch", "b", "--to", "far"],
+        &["run", "--tool", "pay", "c", "--", "touch", "effects2"],
+    ] {
+        let code = if words.contains(&"--tool") { 125 } else { 3 };
+        sandbox.unchanged("s", || sandbox.step(&ticket, words).exits(code).says("the journal lost records"));
+    }
+    assert_eq!(std::fs::read_to_string(sandbox.path("effects")).unwrap(), "paid\n");
+    assert!(!sandbox.path("effects2").exists());
+    // What was done can be told.
+    sandbox.step_in(&ticket, ["note", "-"], "x").ok();
+    assert_eq!(bytes(&sandbox), file);
+    assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "recover\n");
+}
+
+/// Two sessions on one file: the other's entries are somebody else's, and begin with what a user said.
+#[test]
+fn entries_of_another_session_are_foreign_and_not_damage() {
+    let sandbox = Sandbox::new();
+    sandbox.write(FILE, small_tree());
+    let owner = Owner::start();
+    let tree = ["--tree", FILE, "--tree-mode", "append"];
+    let ticket = sandbox.admit(&owner, "s", &tree);
+    sandbox.step_in(&ticket, ["message", "-"], assistant("Mine.", &[]).to_string()).ok();
+    owner.die();
+    let other = Owner::start();
+    let theirs = sandbox.admit(&other, "other", &tree);
+    sandbox.step_in(&theirs, ["message", "-"], assistant("Theirs.", &[]).to_string()).ok();
+    refused(&sandbox, 6, "moved_on");
+    let forced = ["recover", "s", "--owner-pid", "none", "--force", "--why", "mine"];
+    let ticket = sandbox.run(forced).ok().line();
+    assert!(!string(sandbox.journal_bytes("s")).contains("Theirs"));
+    sandbox.step(&ticket, ["settle"]).ok();
+    sandbox.run(["verify", "s"]).ok();
+}
+
+/// An agent whose own ids have the form of ours is known by those that it journaled.
+#[test]
+fn an_agent_with_ids_like_ours_is_taken_up_where_it_died() {
+    let sandbox = Sandbox::new();
+    sandbox.write(FILE, small_tree());
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--text", "Build it", "--tree", FILE]);
+    let id = |digit: &str| digit.repeat(16);
+    agent_writes(&sandbox, &ticket, &[entry(&id("a"), Some("a2"), &user("Build it"))]);
+    owner.die();
+    let owner = Owner::start();
+    sandbox.recover(&owner, "s", &[]);
+    let leaf = text(&at(&sandbox.run(["inspect", "s", "--json"]).ok().json(), "/tree/branch_leaf").clone());
+    append(&sandbox, &[entry(&id("b"), Some(&leaf), &assistant("Built.", &[]))]);
+    owner.die();
+    sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
+    assert!(string(sandbox.journal_bytes("s")).contains("Built."));
+    assert_eq!(sandbox.run(["inspect", "s", "--next"]).ok().stdout, "settle\n");
 }
 
 #[test]

@@ -183,8 +183,8 @@ pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call, history: &History)
                 )))
         }
         _ if call.may_have_run() && !rerun => Err(uncertain(step, turn, call, &named)),
-        Decision::Run => Ok(()),
-        Decision::Rerun if rerun => Ok(()),
+        Decision::Run => step.refuse_lost_records(),
+        Decision::Rerun if rerun => step.refuse_lost_records(),
         _ => Err(Failure::conflict("may_not_run", format!("{named} may not run: {}", ruling.why))
             .with("decision", ruling.decision.word())),
     }

@@ -4,6 +4,7 @@ use super::super::args::{FileArgs, MessageArgs};
 use super::super::context::Context;
 use super::super::error::{Exit, Failure};
 use super::{Step, Tickets, content, no_content};
+use crate::branch;
 use crate::draft::History;
 use crate::json::Raw;
 use crate::message::{self, Meaning, Role};
@@ -246,7 +247,7 @@ fn known_ids(step: &Step<'_>, turn: &Turn, history: &History) -> Result<HashMap<
     });
     let mut known: HashMap<String, Mark> = said.collect();
     let session = &step.ticket.session;
-    let path = super::desk::tree_path(turn, None).filter(|_| super::desk::writes_tree(turn));
+    let path = super::desk::tree_path(turn, None).filter(|_| branch::steps_write(turn));
     if let Some(path) = path {
         // Without it an entry that a recovery wrote would be taken for a new one.
         let tree = crate::treefile::read(step.desk.context.storage.as_ref(), &path)?;

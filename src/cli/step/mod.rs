@@ -13,7 +13,7 @@ mod settle;
 use super::args::{StepArgs, StepKind};
 use super::context::{Context, read_file};
 use super::desk::{self, Desk, Repeated};
-use super::error::{Exit, Failure};
+use super::error::{Exit, Failure, RECORDS_LOST};
 use super::select::Ticket;
 use crate::draft::History;
 use crate::json::Raw;
@@ -79,14 +79,17 @@ impl Tickets {
 pub(super) struct Step<'a> {
     pub(super) desk: Desk<'a>,
     pub(super) ticket: Ticket,
+    /// What on the session file tells that the journal lost records.
+    records_lost: Option<Failure>,
 }
 
 impl<'a> Step<'a> {
     /// Works on an open journal. A step that was killed between journal and tree left the branch behind, and it is
     /// brought up to date first, whatever becomes of this one.
     pub(super) fn on(desk: Desk<'a>, ticket: Ticket) -> Self {
-        desk.update_tree(&ticket.turn);
-        Self { desk, ticket }
+        let records_lost =
+            desk.update_tree_or_tell(&ticket.turn).err().filter(|failure| failure.kind == RECORDS_LOST);
+        Self { desk, ticket, records_lost }
     }
 
     /// Opens the journal of the ticket's session.
@@ -97,6 +100,12 @@ impl<'a> Step<'a> {
     ) -> Result<Self, Failure> {
         let journal = context.open(&ticket.session, signal)?;
         Ok(Self::on(Desk::new(context, journal), ticket))
+    }
+
+    /// No call is begun while the session file knows of records that the journal does not have: its claim, and its result,
+    /// may be among them.
+    pub(super) fn refuse_lost_records(&self) -> Result<(), Failure> {
+        self.records_lost.clone().map_or(Ok(()), Err)
     }
 
     /// The turn, if it is not closed.

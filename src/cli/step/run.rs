@@ -397,7 +397,8 @@ fn append_outcome(
 fn answer_json(context: &Context, ticket: &Ticket, receipt: Receipt) -> Result<(), Failure> {
     let signal = || None;
     let journal = Journal::open(context.patient_setting(&signal), &ticket.session)?;
-    let mut step = Step { desk: super::desk::Desk::new(context, journal), ticket: ticket.clone() };
+    let desk = super::desk::Desk::new(context, journal);
+    let mut step = Step { desk, ticket: ticket.clone(), records_lost: None };
     step.answer(receipt).map(|_| ())
 }
 
