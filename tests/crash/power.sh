@@ -182,7 +182,7 @@ power() { # power FS MODE EVERY: every so many points
     fresh "$fs" || { fail "$fs: no image"; return; }
     CUT_COMMAND=$command CUT_CALL=$call CUT_AT=$at play "$mode"
     if [ ! -e "$state/cut" ]; then
-      fail "$fs $mode: command $command was not killed at $call $at"
+      fail "$fs $mode: command $command was not killed at $call $at: $(tail -n 3 "$state/said")"
     else
       cut=$((cut + 1))
       again

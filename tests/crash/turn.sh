@@ -72,13 +72,12 @@ first)
   agent "$(entry a5 '"a4"' "$(answer done bash 'it is done')")"
   turnkeep step run look -- sh -c 'echo seen'
   turnkeep step claim held
-  # The tool ends its runner and this script, once what it said was kept: nobody records how it went. The runner goes
-  # first: who recovers behind the script must not find it alive.
-  export driver=$$
+  # The tool ends its runner once what it said was kept, so that nobody records how it went, and with its runner this
+  # script ends. It waits for that: who recovers behind it must not find the runner alive.
   turnkeep step run slow -- sh -c '
     echo half of it
     until grep -q half "$TURNKEEP_ROOT"/spool/*.out; do sleep 0.01; done
-    kill -9 $PPID $driver'
+    kill -9 $PPID'
   ;;
 second)
   turnkeep step run later -- sh -c 'echo later'
