@@ -389,7 +389,7 @@ impl From<Refusal> for Failure {
                 let who = owner.as_ref().map(|owner| format!(" (pid {}: {})", owner.pid, owner.cmd));
                 Self::new(Exit::Busy, "owner_alive", format!("{error}{}", who.unwrap_or_default()))
                     .with("pid", &pid)
-                    .hint("wait for it or end it; `--force --why TEXT` takes the turn over all the same")
+                    .hint("wait for it or end it; `turnkeep recover --force --why TEXT` takes the turn over all the same")
             }
             Refusal::Tree(refusal) => refusal.into(),
             Refusal::Branch(trouble @ Trouble::Unexplained { .. }) => {

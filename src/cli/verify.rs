@@ -136,7 +136,7 @@ fn target(
     demanded: &BTreeMap<PathBuf, Vec<Head>>,
     found: &mut Vec<Target>,
 ) -> Result<(), Failure> {
-    let forced = word.starts_with("./") || word.starts_with("../");
+    let forced = word.starts_with("./");
     if !forced
         && let Ok(path) = context.root.journal(word)
         && context.storage.inspect(&path).is_ok()

@@ -348,3 +348,14 @@ fn a_root_of_somebody_else_or_open_to_others_is_reported() {
     }
     sandbox.run(["verify", "--all"]).ok();
 }
+
+#[test]
+fn a_session_that_is_called_like_a_path_is_found_by_every_command() {
+    let sandbox = Sandbox::new();
+    for id in ["../x", "/etc/passwd", "a/b", ".."] {
+        sandbox.run(["admit", id, "--text", "x", "--owner-pid", "none"]).ok();
+        for command in ["inspect", "verify"] {
+            sandbox.run([command, id]).ok();
+        }
+    }
+}

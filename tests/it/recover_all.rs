@@ -256,3 +256,16 @@ fn what_is_listed_is_what_a_dry_run_of_the_turn_shows() {
         assert_eq!(listed["decisions"], shown["decisions"], "{session}");
     }
 }
+
+#[test]
+fn who_has_to_act_is_told_where_no_driver_is_started() {
+    let sandbox = Sandbox::new();
+    sandbox.policy(json!([{"tool": "deploy", "replay": "never", "approval": "required"}]));
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t"]);
+    sandbox.announce(&ticket, &[("a", "deploy", json!({}))]);
+    owner.die();
+    let ran = sandbox.run(["recover", "--all", "--", "touch", "ran"]).exits(14);
+    ran.says("turn t of session s waits: next is ask").says("turnkeep step approve");
+    assert!(!sandbox.path("ran").exists());
+}

@@ -3,6 +3,7 @@
 //! Without CMD it prints the plan and writes nothing. With CMD each turn that a driver can advance gets a process of
 //! its own, which recovers the turn and becomes CMD, so that each CMD is the owner of its turn.
 
+use super::super::advice;
 use super::super::args::RecoverArgs;
 use super::super::context::Context;
 use super::super::desk;
@@ -55,6 +56,10 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
             };
             if planned.verdict != Verdict::Ready {
                 worst.count(Exit::Waiting);
+                // A plan says it on stdout, and a child says it itself.
+                if starts && !planned.writes {
+                    say_waiting(context, &planned);
+                }
             }
             if !starts {
                 print(context, &planned)?;
@@ -88,6 +93,18 @@ struct Line {
     turn: TurnId,
     decisions: Vec<status::DecidedNow>,
     next: status::NextAct,
+}
+
+/// Somebody else has to act: who, and the command to type.
+fn say_waiting(context: &Context, planned: &Planned) {
+    let Planned { session, turn, line, .. } = planned;
+    let next = &line.next;
+    context
+        .out
+        .note(&format!("turn {turn} of session {session} waits: next is {} ({})", next.r#do, next.why));
+    if let Some(command) = advice::command(session, turn, next) {
+        context.out.note(&format!("type: {command}"));
+    }
 }
 
 /// What is told of all sessions together: each failure, and 0 or the worst of damage, unexpected, waiting.

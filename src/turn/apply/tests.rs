@@ -629,6 +629,20 @@ fn a_dispatched_call_is_answered_by_any_attempt_not_older() {
 }
 
 #[test]
+fn the_current_attempt_dispatches_once_its_recover_is_done() {
+    let mut kit = Kit::new();
+    let asked = kit.ask(&["a:never", "b:never"]);
+    kit.push(kit.attempt(2));
+    kit.refuse(Dispatched { attempt: 2, ..kit.dispatched(asked[0], None) });
+    kit.refuse(Dispatched { attempt: 1, ..kit.dispatched(asked[0], None) });
+    let mut done = Kit::new();
+    let asked = done.ask_one("never");
+    done.recover(&[(asked, Decision::Run)]);
+    done.refuse(Dispatched { attempt: 1, ..done.dispatched(asked, None) });
+    done.push(Dispatched { attempt: 2, ..done.dispatched(asked, None) });
+}
+
+#[test]
 fn the_receipt_of_a_dispatch_is_added_once() {
     let mut kit = Kit::new();
     let asked = kit.ask_one("never");

@@ -604,3 +604,36 @@ fn a_heartbeat_renews_a_lease_and_makes_none() {
         "the lease that the heartbeat says"
     );
 }
+
+/// The policies are told as they are, and what else makes a call count as never beside them.
+#[test]
+fn why_a_call_counts_as_never_is_told() {
+    let why = |nested: Option<&str>, lost: bool| {
+        let mut kit = Kit::new();
+        let outer = kit.ask_one("safe");
+        kit.claim(outer);
+        if let Some(policy) = nested {
+            kit.push(kit.intent("n", policy, Some(outer)));
+            let inner = kit.turn().calls[1].r#ref;
+            kit.claim(inner);
+        }
+        let mut call = kit.at_ref(outer).expect("a call").clone();
+        call.lost = lost;
+        kit.now(0, |now| rule(kit.turn(), &call, now).why)
+    };
+    for (nested, lost, beside) in [
+        (None, false, None),
+        (Some("safe"), false, None),
+        (Some("never"), false, Some("nested in it")),
+        (None, true, Some("lost records")),
+        (Some("never"), true, Some("lost records")),
+    ] {
+        let told = why(nested, lost);
+        assert!(told.contains("replay stored safe, now safe"), "{told}");
+        assert_eq!(
+            told.split_once(", but never ").is_some_and(|(_, why)| why.contains(beside.unwrap_or_default())),
+            beside.is_some(),
+            "{told}"
+        );
+    }
+}
