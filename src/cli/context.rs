@@ -302,20 +302,31 @@ impl WithCmd {
     }
 }
 
+/// How many times the longest record may be read for one: a stream of events, or entries that become many.
+const READ_PER_RECORD: u64 = 4;
+
 /// Reads what FILE or `-` names, as text; bytes that are not UTF-8 become U+FFFD, and a note says so.
 ///
 /// A byte order mark in front of JSON is no part of it; in front of text it stays.
 pub fn read_file(context: &Context, file: &Path) -> Result<String, Failure> {
+    let bytes_max = context.line_bytes_max.max(crate::chain::LINE_BYTES_MAX).saturating_mul(READ_PER_RECORD);
     let mut bytes = Vec::new();
+    let limit = bytes_max.saturating_add(1);
     let read = if file.as_os_str() == "-" {
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| ())
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
     } else {
-        std::fs::read(file).map(|content| bytes = content)
+        std::fs::File::open(file).and_then(|content| content.take(limit).read_to_end(&mut bytes))
     };
     read.map_err(|error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { "no_file" } else { "unreadable_file" };
         unreadable(kind, "", file, &error).hint("nothing was written")
     })?;
+    if bytes.len() as u64 > bytes_max {
+        let text = format!("{} has more than {bytes_max} bytes, which no record can come of", file.display());
+        return Err(
+            Failure::usage("too_long", text).hint("nothing was written; many entries may be given in parts")
+        );
+    }
     let text = String::from_utf8(bytes).unwrap_or_else(|error| {
         let at = error.utf8_error().valid_up_to();
         let shown = file.display();

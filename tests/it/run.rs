@@ -464,3 +464,19 @@ fn a_lease_is_renewed_while_cmd_runs() {
     std::fs::write(sandbox.path("gate"), "x\n").unwrap();
     running.wait().ok();
 }
+
+/// A journal that was put back under a command does not have its claim.
+#[test]
+fn a_claim_that_is_gone_is_not_said_to_stand() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &[]);
+    sandbox.announce(&ticket, &[("a", "pay", json!({}))]);
+    let (older, journal) = (sandbox.write("older", sandbox.journal_bytes("s")), sandbox.journal_path("s"));
+    let put_back = ["--", "cp", older.to_str().unwrap(), journal.to_str().unwrap()];
+    // A script must not take it for one that it may run again.
+    for (words, code) in [(&["run", "a"][..], 6), (&["run", "--tool", "pay", "b"], 124)] {
+        let ran = sandbox.step(&ticket, [words, &put_back].concat()).exits(code);
+        ran.says("could not be recorded").says("bring the newest copy back").says_not("nothing was written");
+    }
+}

@@ -105,29 +105,6 @@ fn a_record_has_a_longest_length() {
     sandbox.step_in(&ticket, ["note", "-"], "x".repeat(2_000)).ok();
     // What stands there already is read whatever the limit.
     sandbox.cmd(["--max-record", "2000", "step", "--ticket", &ticket, "heartbeat"]).go().ok();
-    // An output that is too long to be recorded: 124 for a script, which may not run it again.
-    let words = [
-        "--max-record",
-        "3000",
-        "step",
-        "--ticket",
-        &ticket,
-        "run",
-        "--tool",
-        "x",
-        "one",
-        "--",
-        "head",
-        "-c",
-        "9000",
-        "/dev/zero",
-    ];
-    sandbox
-        .run(words)
-        .exits(124)
-        .says("could not be recorded")
-        .says("recover")
-        .says_not("nothing was written");
 }
 
 #[test]
@@ -450,4 +427,20 @@ fn nothing_that_people_read_is_obeyed_by_a_terminal() {
             eprintln!("skipped: a terminal, since there is no `script`");
         }
     }
+}
+
+/// What nobody could record is not read to its end.
+#[test]
+fn input_without_an_end_is_refused() {
+    let sandbox = Sandbox::new();
+    let ticket = ticket(&sandbox);
+    let step = format!("turnkeep step --ticket {ticket} note");
+    sandbox.unchanged("s", || {
+        let ran = sandbox.sh(&format!("ulimit -v 3000000; yes | {step} -"));
+        ran.exits(2).says("more than 268435456 bytes").says("nothing was written");
+        sandbox
+            .sh(&format!("ulimit -v 3000000; {step} /dev/zero"))
+            .exits(2)
+            .says("more than 268435456 bytes");
+    });
 }

@@ -368,6 +368,11 @@ fn not_recorded(failure: Failure, ticket: &Ticket, args: &RunArgs, status: u8) -
     // What was kept as evidence has its own hint.
     let hint = match failure.exit {
         Exit::Fenced => failure.hint,
+        Exit::Conflict | Exit::NotFound => Some(
+            "the journal does not have the claim any more: it was replaced; bring the newest copy back before anybody \
+             goes on, or the call may run again"
+                .to_owned(),
+        ),
         _ => Some(format!("the call stays claimed; `turnkeep recover {}` decides about it", ticket.session)),
     };
     Failure { exit, message, hint, ..failure }
