@@ -40,7 +40,7 @@ pub fn lost_by_journal(session: &str, turn: &Turn, history: &History, tree: &Tre
 
 /// Whether an entry that the journal does not know is not to be taken for the agent's own.
 pub fn is_stranger(turn: &Turn, history: &History, id: &str) -> bool {
-    tells_ours_apart(turn) && is_unexplained(history, id)
+    is_unexplained(history, id) && tells_ours_apart(turn)
 }
 
 /// Whether there may be entries of ours, and the agent's cannot be meant by the form of an id. Behind acknowledged

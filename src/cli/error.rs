@@ -389,20 +389,24 @@ impl From<Refusal> for Failure {
                 let who = owner.as_ref().map(|owner| format!(" (pid {}: {})", owner.pid, owner.cmd));
                 Self::new(Exit::Busy, "owner_alive", format!("{error}{}", who.unwrap_or_default()))
                     .with("pid", &pid)
-                    .hint("wait for it or end it; `turnkeep recover --force --why TEXT` takes the turn over all the same")
+                    .hint(
+                        "wait for it or end it; `turnkeep recover --force --why TEXT` takes the turn over all \
+                         the same",
+                    )
             }
             Refusal::Tree(refusal) => refusal.into(),
             Refusal::Branch(trouble @ Trouble::Unexplained { .. }) => {
                 Self::new(Exit::Damaged, RECORDS_LOST, trouble).hint(
-                    "nothing was written: bring the newest copy of the journal back; where that is gone, or the lines \
-                     are not of this session, look at what they say was done: `recover --force --why TEXT` leaves them \
-                     out, and what only they tell may be done again",
+                    "nothing was written: bring the newest copy of the journal back; where that is gone, or \
+                     the lines are not of this session, look at what they say was done: `recover --force --why \
+                     TEXT` leaves them out, and what only they tell may be done again",
                 )
             }
             Refusal::Branch(trouble @ Trouble::Marker { .. }) => Self::new(Exit::Damaged, RECORDS_LOST, trouble)
                 .hint(
-                    "nothing was written: bring the newest copy of the journal back; where that is gone, look at what \
-                     the lines say was done, and name a copy of the session file without them with --tree-file",
+                    "nothing was written: bring the newest copy of the journal back; where that is gone, look \
+                     at what the lines say was done, and name a copy of the session file without them with \
+                     --tree-file",
                 ),
             Refusal::Branch(trouble) => Self::new(Exit::Damaged, "tree_damaged", trouble)
                 .hint("`turnkeep verify --with-tree` lists what differs; nothing was written"),
@@ -416,8 +420,8 @@ impl From<Refusal> for Failure {
             ),
             Refusal::Unjournaled { .. } => Self::conflict("unjournaled_result", &error)
                 .hint(
-                    "a tool may have run without a claim: look that up first; `--force --why TEXT` leaves the result \
-                     out, and the call counts as never begun: it may run again",
+                    "a tool may have run without a claim: look that up first; `--force --why TEXT` leaves the \
+                     result out, and the call counts as never begun: it may run again",
                 ),
             Refusal::NotParked(_) => Self::conflict("not_parked", &error),
             Refusal::Draft(error) => error.into(),

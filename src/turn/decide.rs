@@ -82,6 +82,11 @@ impl Now<'_> {
         }
     }
 
+    /// Whether a call is safe by its stored policy and by the one in force now.
+    pub fn is_safe(&self, call: &Call) -> bool {
+        call.replay.min(self.rule_of(call).replay) == Replay::Safe
+    }
+
     /// The rule in force now for a call.
     pub fn rule_of(&self, call: &Call) -> Rule {
         self.policy.classify(&call.tool, call.args.get())
@@ -225,8 +230,7 @@ fn stored_replay(turn: &Turn, call: &Call, now: &Now<'_>) -> Replay {
     for nested in turn.calls.iter().skip_while(|other| other.r#ref <= call.r#ref) {
         if nested.parent.is_some_and(|parent| family.contains(&parent)) {
             family.insert(nested.r#ref);
-            let safe = || nested.replay.min(now.rule_of(nested).replay) == Replay::Safe;
-            unsafe_nested |= nested.may_have_run() && !safe();
+            unsafe_nested |= nested.may_have_run() && !now.is_safe(nested);
         }
     }
     if call.lost || unsafe_nested { Replay::Never } else { call.replay }

@@ -23,7 +23,7 @@ fn one_that_waits_for_approval_is_asked_about_while_its_parent_runs() {
     let pid = owner.pid().to_string();
     sandbox.run(["recover", "s", "--owner-pid", &pid]).ok();
     assert_eq!(next(), "ask");
-    sandbox.run(["step", "approve", "inner", "--by", "ada", "--session", "s"]).ok();
+    approve_inner(&sandbox);
     assert_eq!(next(), "await");
     sandbox.step(&ticket, declare("inner", "deploy", "outer")).ok();
     sandbox.step_in(&ticket, ["result", "inner", "-"], "deployed").ok();
@@ -134,6 +134,20 @@ fn around(replay: &str, inner: serde_json::Value) -> (Sandbox, Owner, String) {
     (sandbox, owner, ticket)
 }
 
+/// The same, and a call `inner` nested in it, of the same policy, that a remote executor has.
+fn around_dispatched(replay: &str) -> (Sandbox, Owner) {
+    let inner = json!({"tool": "step", "replay": replay, "approval": "required"});
+    let (sandbox, owner, ticket) = around(replay, inner);
+    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
+    approve_inner(&sandbox);
+    sandbox.step(&ticket, ["dispatch", "inner", "--to", "far"]).ok();
+    (sandbox, owner)
+}
+
+fn approve_inner(sandbox: &Sandbox) {
+    sandbox.run(["step", "approve", "inner", "--by", "ada", "--session", "s"]).ok();
+}
+
 fn intents(sandbox: &Sandbox, id: &str) -> Vec<serde_json::Value> {
     let named = |record: &serde_json::Value| record["kind"] == "intent" && record["id"] == id;
     sandbox.journal("s").into_iter().filter(named).collect()
@@ -203,12 +217,7 @@ fn not_applied(sandbox: &Sandbox, call: &str) {
 /// What an earlier run began, and nobody knows the end of, is looked up first, whatever became of its parent.
 #[test]
 fn one_that_an_earlier_run_left_open_is_not_begun_anew() {
-    let inner = json!({"tool": "step", "replay": "never", "approval": "required"});
-    let (sandbox, owner, ticket) = around("never", inner);
-    sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
-    let approve = ["step", "approve", "inner", "--by", "ada", "--session", "s"];
-    sandbox.run(approve).ok();
-    sandbox.step(&ticket, ["dispatch", "inner", "--to", "far"]).ok();
+    let (sandbox, owner) = around_dispatched("never");
     owner.die();
     sandbox.run(["recover", "s"]).exits(14);
     not_applied(&sandbox, "outer");
@@ -250,19 +259,14 @@ fn an_id_stays_with_the_call_in_which_it_was_first_declared() {
 #[test]
 fn a_word_names_what_the_newest_run_declared() {
     for begin in ["claim", "dispatch"] {
-        let inner = json!({"tool": "step", "replay": "safe", "approval": "required"});
-        let (sandbox, owner, ticket) = around("safe", inner);
-        sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
-        let approve = ["step", "approve", "inner", "--by", "ada", "--session", "s"];
-        sandbox.run(approve).ok();
-        sandbox.step(&ticket, ["dispatch", "inner", "--to", "far"]).ok();
+        let (sandbox, owner) = around_dispatched("safe");
         owner.die();
         let owner = Owner::start();
         let ticket = sandbox.recover(&owner, "s", &[]);
         let far = if begin == "dispatch" { &["--to", "far"][..] } else { &[] };
         sandbox.step(&ticket, [&[begin, "outer"], far].concat()).ok();
         sandbox.step(&ticket, declare("inner", "step", "outer")).exits(11);
-        sandbox.run(approve).ok();
+        approve_inner(&sandbox);
         sandbox.step(&ticket, declare("inner", "step", "outer")).ok();
         let [old, new] = &intents(&sandbox, "inner")[..] else { panic!("two intents, begun by {begin}") };
         sandbox.step_in(&ticket, ["result", "inner", "-"], "near").ok();

@@ -10,7 +10,7 @@ use crate::draft::History;
 use crate::json::Raw;
 use crate::message;
 use crate::record::{
-    CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Record, Replay, Straggler, TurnId,
+    CallRef, Claimed, Decision, Dispatched, Intent, Kind, Outcome, Record, Straggler, TurnId,
 };
 use crate::turn::decide;
 use crate::turn::{Answer, AnswerKind, Call, Declared, Mark, Turn};
@@ -109,14 +109,13 @@ impl Declaration<'_> {
                 .hint("an id names one call for ever: give the changed one another id"))
         };
         let now = step.desk.context.now(step.desk.at.clone());
-        let safe = |call: &Call| call.replay.min(now.rule_of(call).replay) == Replay::Safe;
         match turn.declared_before(self.id, self.parent) {
             None => Ok(None),
             Some((call, Declared::Elsewhere)) => {
                 changed(call.parent.map_or("nested in no call".into(), |outer| format!("nested in {outer}")))
             }
             // A rerun declares anew, but for what may have run and must not run again.
-            Some((call, Declared::InEarlierRun)) if !call.may_have_run() || safe(call) => Ok(None),
+            Some((call, Declared::InEarlierRun)) if !call.may_have_run() || now.is_safe(call) => Ok(None),
             Some((call, _)) if call.tool != self.tool || call.args != self.args => {
                 changed(format!("as {} with {}", call.tool, call.args.get()))
             }
