@@ -110,12 +110,13 @@ fn output_is_shown_live_and_in_order() {
     let folder = TempDir::new().unwrap();
     let fifo = folder.path().join("fifo");
     let script = format!(
-        "mkfifo {0} && printf one; read line <{0}; printf two >&2; read line <{0}; printf three",
+        "mkfifo {0}one {0}two && printf one; read line <{0}one; printf two >&2; read line <{0}two; printf three",
         fifo.display()
     );
     let argv = words(&["/bin/sh", "-c", &script]);
     let (mut ours, shown) = io::pipe().unwrap();
-    // Lets CMD go on only when it has seen what CMD said last, though that has no newline.
+    // Lets CMD go on only when it has seen what CMD said last, though that has no newline. Each time by another fifo: of
+    // one that is still open for writing CMD would read the end.
     let reader = thread::spawn(move || {
         let mut seen = Vec::new();
         for part in ["one", "two", "three"] {
@@ -123,7 +124,8 @@ fn output_is_shown_live_and_in_order() {
             ours.read_exact(&mut piece).unwrap();
             seen.extend(piece);
             if part != "three" {
-                writeln!(File::options().write(true).open(&fifo).unwrap(), "go on").unwrap();
+                let fifo = format!("{}{part}", fifo.display());
+                writeln!(File::options().write(true).open(fifo).unwrap(), "go on").unwrap();
             }
         }
         seen
@@ -473,7 +475,8 @@ fn wait_for_line(output: &mut impl BufRead, start: &str) -> String {
 fn signals_are_passed_on() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let folder = TempDir::new().unwrap();
-        let script = "trap 'kill $!; exit 7' TERM INT HUP; sleep 30 & echo ready; wait; exit 1";
+        // A signal right before `wait` may end it before its trap is run.
+        let script = "trap 'kill $!; exit 7' TERM INT HUP; sleep 30 & echo ready; wait; wait; exit 1";
         let mut helper = helper_process(&["env"], folder.path(), script).spawn().unwrap();
         let mut output = BufReader::new(helper.stdout.take().unwrap());
         wait_for_line(&mut output, "ready");
