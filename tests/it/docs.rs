@@ -120,3 +120,21 @@ fn every_act_that_may_come_next_is_explained() {
     let words: Vec<&str> = turnkeep::turn::next::Do::ALL.iter().map(|act| act.word()).collect();
     assert_eq!(rows, words);
 }
+
+/// Each harness has a row that says what it finds, what it cannot find, and how long it takes.
+#[test]
+fn the_testing_guide_tells_of_every_harness() {
+    let (_, text) = document("testing.md");
+    let heading = "| harness | finds | cannot find | seconds |";
+    let rows: Vec<&str> = text.lines().skip_while(|line| *line != heading).skip(2).collect();
+    let rows: Vec<&str> = rows.into_iter().take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.iter().all(|row| row.split(" | ").count() == 4 && !row.contains("|  |")), "{rows:#?}");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for file in fs::read_dir(folder).expect("a folder") {
+        let path = file.expect("a file").path();
+        // What has no tests of its own is no harness.
+        let has_tests = path.is_file() && fs::read_to_string(&path).expect("text").contains("#[test]");
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(!has_tests || rows.iter().any(|row| row.contains(&format!("`{name}`"))), "{name} has no row");
+    }
+}
