@@ -1,7 +1,7 @@
 //! What a journal and its session tree say about each other.
 //!
 //! A tree is judged together with a journal that did not grow meanwhile. Only the newest turn that was admitted on
-//! a file owns it; of older ones only what cannot have changed is checked: that the journal knows what is there.
+//! a file owns it and may be behind; of older ones what was recovered must still be there, as the journal has it.
 
 use super::{Code, Finding, Report, Severity, Trees};
 use crate::branch::{self, Extent, Trouble};
@@ -111,6 +111,10 @@ fn compare(storage: &dyn Storage, loaded: &Loaded, which: Trees<'_>, report: &Re
                 pair.file(&tree);
                 known.check(&path, &tree, pair.findings);
                 pair.branch(&tree);
+                for turn in earlier(session, owner, &tree) {
+                    pair.turn = turn;
+                    pair.stands(&tree);
+                }
             }
             None => pair.missing(),
         }
@@ -127,6 +131,17 @@ fn owners<'s>(session: &'s Session, which: Trees<'_>) -> BTreeMap<PathBuf, &'s T
         Trees::Recorded => of_trees.map(|turn| (path(turn), turn)).collect(),
         Trees::At(moved) => of_trees.rev().take(1).map(|turn| (moved.to_owned(), turn)).collect(),
     }
+}
+
+/// The turns that were admitted on the same file before its owner, and that were on what stands there now.
+fn earlier<'s>(session: &'s Session, owner: &Turn, tree: &Tree) -> Vec<&'s Turn> {
+    let of_owner = owner.tree.as_ref().map(|tree| &tree.path);
+    let is_on_it = |turn: &&Turn| {
+        turn.tree_passed_on
+            && turn.tree.as_ref().map(|tree| &tree.path) == of_owner
+            && recovery::check_header(turn, tree).is_ok()
+    };
+    session.turns.iter().filter(is_on_it).collect()
 }
 
 fn session_of_name(path: &Path) -> Option<String> {
@@ -220,9 +235,19 @@ impl Pair<'_> {
 
     /// Whether the branch says what the journal says.
     fn branch(&mut self, tree: &Tree) {
+        if self.stands(tree) {
+            self.behind(tree);
+        }
+    }
+
+    /// Whether what is on the branch is what the journal says, and what was recovered is still there.
+    fn stands(&mut self, tree: &Tree) -> bool {
         let there = match branch::plan(&self.session.id, self.turn, self.history, tree, Extent::Steps) {
             Ok(plan) => plan,
-            Err(trouble) => return self.trouble(trouble),
+            Err(trouble) => {
+                self.trouble(trouble);
+                return false;
+            }
         };
         if !there.lost.is_empty() {
             let message = format!(
@@ -230,7 +255,7 @@ impl Pair<'_> {
                 named(&there.lost)
             );
             self.add(Code::BranchEntryMissing, message);
-            return;
+            return false;
         }
         let there = there.entries - there.write.len() as u64;
         let recovered = self.recovered_branch();
@@ -242,9 +267,9 @@ impl Pair<'_> {
                 "the branch that ended in entry {leaf} had {entries} entries when it was recovered, and some are gone"
             );
             self.add(Code::BranchEntryMissing, message);
-            return;
+            return false;
         }
-        self.behind(tree);
+        true
     }
 
     fn trouble(&mut self, trouble: Trouble) {

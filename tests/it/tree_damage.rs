@@ -369,3 +369,43 @@ fn every_damage_to_an_appended_branch_is_refused_or_mended() {
 fn every_damage_to_a_recovered_branch_is_refused_or_mended() {
     every_damage("branch");
 }
+
+// Of a turn that is over, and that a later one was admitted behind.
+
+fn other_content(line: &[u8]) -> Vec<u8> {
+    let mut value: Value = serde_json::from_slice(line).unwrap();
+    value["message"]["content"] = json!([{"type": "text", "text": "something else"}]);
+    format!("{value}\n").into_bytes()
+}
+
+#[test]
+fn what_was_recovered_is_compared_whatever_came_behind_it() {
+    for mode in ["append", "branch"] {
+        let sandbox = long(mode);
+        let ticket = text(&recover(&sandbox).ok().json()["ticket"]);
+        sandbox.step_in(&ticket, ["message", "-"], assistant("Built.", &[]).to_string()).ok();
+        sandbox.step(&ticket, ["settle"]).ok();
+        let first = split(&bytes(&sandbox)).len();
+        let words =
+            ["admit", "s", "--text", "And now?", "--owner-pid", "none", "--tree", FILE, "--tree-mode", mode];
+        let ticket = sandbox.run(words).ok().line();
+        sandbox.announce(&ticket, &asks());
+        for recovered in [false, true] {
+            if recovered {
+                recover(&sandbox).ok();
+            }
+            verdict(&sandbox).ok();
+            let lines = split(&bytes(&sandbox));
+            let ours = (3..first).filter(|at| !string(lines[*at].clone()).contains("turnkeep.branch"));
+            for at in ours {
+                for (what, line) in [("other", other_content(&lines[at])), ("gone", nothing_of(&lines[at]))] {
+                    let damaged = [&lines[..at], &[line], &lines[at + 1..]].concat().concat();
+                    std::fs::write(sandbox.path(FILE), &damaged).unwrap();
+                    let ran = verdict(&sandbox);
+                    assert_eq!(ran.code(), 3, "{mode}, line {}, {what}: {}", at + 1, ran.all());
+                    std::fs::write(sandbox.path(FILE), lines.concat()).unwrap();
+                }
+            }
+        }
+    }
+}
