@@ -274,24 +274,35 @@ mod workloads {
         nothing_is_found(&script::fresh(), 43);
     }
 
+    /// Stops the first command behind each thing that it does to the session file; says how many there are.
+    fn stopped_behind_each_write_of_the_tree(script: &Script) -> usize {
+        let words = with_ticket(script.commands.first().expect("a command"), &script.ticket);
+        let whole = world::run(&script.disk.fork(), &world::honest, &words, Trouble::Nothing);
+        let ops = whole.ops.iter().enumerate();
+        let writes = ops.filter(|(_, op)| changes(op.kind) && op.path.ends_with("chat.jsonl"));
+        let writes: Vec<usize> = writes.map(|(at, _)| at).collect();
+        for at in &writes {
+            let disk = script.disk.fork();
+            world::run(&disk, &world::honest, &words, Trouble::Stop(at + 1));
+            model::judge(&disk, &world::honest, Remains::Explained, &[]).expect("as the model says");
+        }
+        writes.len()
+    }
+
     /// `recovered` vouches for a branch, so what is found of it is synced even where nothing is written.
     #[test]
     fn a_tree_that_its_writer_did_not_sync_is_durable_behind_recover() {
-        let script = script::fresh();
-        let admit = script.commands.first().expect("a command");
-        let whole = world::run(&script.disk.fork(), &world::honest, admit, Trouble::Nothing);
-        let writes = whole
-            .ops
-            .iter()
-            .enumerate()
-            .filter(|(_, op)| changes(op.kind) && op.path.ends_with("chat.jsonl"));
-        let writes: Vec<usize> = writes.map(|(at, _)| at).collect();
-        assert_eq!(writes.len(), 3, "it is created, written and synced");
-        for at in writes {
-            let disk = script.disk.fork();
-            world::run(&disk, &world::honest, admit, Trouble::Stop(at + 1));
-            model::judge(&disk, &world::honest, Remains::Explained, &[]).expect("as the model says");
-        }
+        let writes = stopped_behind_each_write_of_the_tree(&script::fresh());
+        assert_eq!(writes, 3, "it is created, written and synced");
+    }
+
+    /// So does the answer that there is nothing to recover: a settlement closed the turn, and its writer died.
+    #[test]
+    fn the_tree_of_a_closed_turn_is_durable_behind_recover() {
+        let mut script = script::asked();
+        script.begin_at(script.commands.len() - 1);
+        let writes = stopped_behind_each_write_of_the_tree(&script);
+        assert_eq!(writes, 2, "it is written and synced");
     }
 
     #[test]
@@ -299,9 +310,21 @@ mod workloads {
         nothing_is_found(&script::branch(), 43);
     }
 
+    /// This workload is the longest, and is played in two parts, so that both cores have work.
+    const BEFORE_RECOVER: usize = 13;
+
     #[test]
     fn what_people_and_machines_say_survives_every_trouble() {
-        nothing_is_found(&script::asked(), 211);
+        let mut script = script::asked();
+        script.keep(&(0..BEFORE_RECOVER).collect::<Vec<_>>());
+        nothing_is_found(&script, 101);
+    }
+
+    #[test]
+    fn what_they_say_behind_a_recover_survives_every_trouble() {
+        let mut script = script::asked();
+        script.begin_at(BEFORE_RECOVER);
+        nothing_is_found(&script, 101);
     }
 
     #[test]
