@@ -41,6 +41,10 @@ fn run_in(outside: &Outside, words: impl IntoIterator<Item = OsString>) -> Exit 
         Ok(cli) => cli,
         Err(error) => return usage(outside, &error, &words),
     };
+    run_parsed(outside, cli)
+}
+
+fn run_parsed(outside: &Outside, cli: Cli) -> Exit {
     let output = Output::new(&outside.streams, cli.global.json, cli.global.quiet, cli.global.color);
     let as_seen = match &cli.command {
         Command::Step(args) => step::as_its_caller_sees(args),

@@ -358,7 +358,7 @@ impl Run<'_, '_> {
         let tree = treefile::read(self.context.storage.as_ref(), &path)?;
         let refused = |trouble| Failure::from(recovery::Refusal::Branch(trouble));
         if !recovery::branch_behind(session, turn, history, &tree).map_err(refused)? {
-            return Ok(None);
+            return Ok((tree.size > 0).then(|| Missing { path, tree, header: None, write: Vec::new() }));
         }
         recovery::check_tree(turn, &tree)?;
         let plan = branch::plan(&session.id, turn, history, &tree, Extent::Recover).map_err(refused)?;
@@ -522,7 +522,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// Lines that the session file of a closed turn lacks.
+/// Lines that the session file of a closed turn lacks; none where they were found there.
 struct Missing {
     path: PathBuf,
     tree: Tree,
@@ -532,13 +532,12 @@ struct Missing {
 
 impl Missing {
     fn write(&self, context: &Context) -> Result<(), Failure> {
-        Ok(treefile::append(
-            context.storage.as_ref(),
-            &self.path,
-            &self.tree,
-            self.header.as_ref(),
-            &self.write,
-        )?)
+        let storage = context.storage.as_ref();
+        if self.write.is_empty() {
+            // What was found may be of a writer that died before its sync.
+            return Ok(treefile::sync(storage, &self.path)?);
+        }
+        Ok(treefile::append(storage, &self.path, &self.tree, self.header.as_ref(), &self.write)?)
     }
 
     fn entries(self) -> Vec<Raw> {

@@ -16,6 +16,15 @@ pub enum Remains {
     Garbage,
 }
 
+/// Which beginnings of a write that was not synced a power cut may leave alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefixes {
+    /// A byte, half, and those around the end of each line.
+    Some,
+    /// Each, the shortest first.
+    Each,
+}
+
 /// The bytes of a file.
 #[derive(Clone, Default)]
 pub(super) struct Content {
@@ -94,7 +103,7 @@ impl Content {
     }
 
     /// Everything that a power cut may leave, what was synced alone first.
-    pub(super) fn remains(&self) -> Vec<(Vec<u8>, Remains)> {
+    pub(super) fn remains(&self, prefixes: Prefixes) -> Vec<(Vec<u8>, Remains)> {
         let mut all: Vec<(Vec<u8>, Remains)> = Vec::new();
         let mut add = |bytes: Vec<u8>, remains| {
             if !all.iter().any(|(known, _)| *known == bytes) {
@@ -105,7 +114,7 @@ impl Content {
             let mut before = disk.clone();
             add(before.clone(), Remains::Explained);
             for change in &self.pending {
-                for (part, remains) in change.parts() {
+                for (part, remains) in change.parts(prefixes) {
                     let mut bytes = before.clone();
                     part.apply(&mut bytes);
                     add(bytes, remains);
@@ -153,14 +162,13 @@ impl Change {
     }
 
     /// What else than all or nothing of a write may be there.
-    fn parts(&self) -> Vec<(Self, Remains)> {
+    fn parts(&self, prefixes: Prefixes) -> Vec<(Self, Remains)> {
         let Self::Write { offset, bytes } = self else { return Vec::new() };
         let len = bytes.len();
-        let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
-        let mut cuts: Vec<usize> = ends.flat_map(|at| [at, at + 1]).chain([1, len / 2]).collect();
-        cuts.retain(|cut| (1..len).contains(cut));
-        cuts.sort_unstable();
-        cuts.dedup();
+        let cuts = match prefixes {
+            Prefixes::Some => cuts_around_lines(bytes),
+            Prefixes::Each => (1..len).collect(),
+        };
         let begin = |cut: usize| bytes.iter().take(cut).copied().collect::<Vec<u8>>();
         let nuls_behind = |cut: usize| {
             let mut bytes = begin(cut);
@@ -182,6 +190,17 @@ impl Change {
             .chain(garbage.into_iter().map(|bytes| (write(bytes), Remains::Garbage)))
             .collect()
     }
+}
+
+/// Lengths between nothing and all: a byte, half, and before and behind the end of each line.
+fn cuts_around_lines(bytes: &[u8]) -> Vec<usize> {
+    let len = bytes.len();
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
+    let mut cuts: Vec<usize> = ends.flat_map(|at| [at, at + 1]).chain([1, len / 2]).collect();
+    cuts.retain(|cut| (1..len).contains(cut));
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts
 }
 
 impl Names {
@@ -245,7 +264,7 @@ mod tests {
             let text = String::from_utf8_lossy(&file.unwrap_or_else(|| b"gone".to_vec())).replace('\0', ".");
             (text, cut.remains)
         };
-        storage.power_cuts().into_iter().map(text).collect()
+        storage.power_cuts(Prefixes::Some).into_iter().map(text).collect()
     }
 
     fn explained(storage: &MemoryStorage) -> Vec<String> {
@@ -271,11 +290,26 @@ mod tests {
         file.truncate(3).expect("cut");
         assert_eq!(explained(&storage), ["ab\ncd\n", "ab\n"]);
         // What a power cut left is durable, and another tree.
-        let cut = storage.power_cuts().remove(0).storage;
+        let cut = storage.power_cuts(Prefixes::Some).remove(0).storage;
         assert!(cut.is_durable() && !storage.is_durable());
         let fork = storage.fork();
         file.sync_all().expect("synced");
         assert_eq!((explained(&fork).len(), explained(&storage).len()), (2, 1));
+    }
+
+    #[test]
+    fn each_beginning_of_a_write_may_be_all_that_is_left_of_it() {
+        let storage = MemoryStorage::new();
+        storage.write("/f", b"a\n");
+        let mut file = storage.open_append(Path::new("/f")).expect("opened");
+        file.append(b"bcde\n").expect("written");
+        let left = storage.power_cuts(Prefixes::Each).into_iter();
+        let left = left.filter(|cut| cut.remains == Remains::Explained);
+        let left: Vec<_> = left.map(|cut| cut.storage.read("/f")).collect();
+        let whole = b"a\nbcde\n";
+        let beginnings = (2..whole.len()).map(|len| whole[..len].to_vec());
+        let with_nuls = [b"a\n\0\0\0\0\0", b"a\nbc\0\0\0"].map(|bytes| bytes.to_vec());
+        assert_eq!(left, beginnings.chain(with_nuls).chain([whole.to_vec()]).collect::<Vec<_>>());
     }
 
     #[test]
@@ -308,7 +342,7 @@ mod tests {
                 cut.storage.files().into_values().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             files.collect::<Vec<_>>()
         };
-        let cuts: Vec<_> = storage.power_cuts().iter().map(names).collect();
+        let cuts: Vec<_> = storage.power_cuts(Prefixes::Some).iter().map(names).collect();
         assert_eq!(cuts, [vec!["old", "new"], vec!["new"]]);
         storage.remove_file(Path::new("/f")).expect("removed");
         storage.sync_dir(Path::new("/")).expect("synced");

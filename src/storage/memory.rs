@@ -3,7 +3,7 @@
 //! It behaves as [`super::FileStorage`] does, down to error numbers, and knows what a power cut may leave of it
 //! ([`MemoryStorage::power_cuts`]). Files that lost their name stay readable through open handles.
 
-use super::durable::{Content, Names, Remains};
+use super::durable::{Content, Names, Prefixes, Remains};
 use super::{DIR_MODE, FILE_MODE, Identity, Item, ItemKind, LockKind, Meta, Refused, Storage, StoredFile};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -146,7 +146,17 @@ impl MemoryStorage {
 
     /// Every operation so far, those that failed too.
     pub fn ops(&self) -> Vec<Op> {
-        self.tree().ops.clone()
+        self.ops_from(0)
+    }
+
+    /// The same without the first ones.
+    pub fn ops_from(&self, first: usize) -> Vec<Op> {
+        self.tree().ops.get(first..).unwrap_or_default().to_vec()
+    }
+
+    /// How many operations there were so far.
+    pub fn ops_count(&self) -> usize {
+        self.tree().ops.len()
     }
 
     /// Content of a file, not counted as an operation.
@@ -178,11 +188,11 @@ impl MemoryStorage {
     }
 
     /// Everything that a power cut may leave now. The first is what was synced, and nothing else.
-    pub fn power_cuts(&self) -> Vec<PowerCut> {
+    pub fn power_cuts(&self, prefixes: Prefixes) -> Vec<PowerCut> {
         let tree = self.tree();
         let mut cuts = vec![(BTreeMap::new(), Remains::Explained)];
         for (ino, node) in &tree.nodes {
-            let bodies = node.remains();
+            let bodies = node.remains(prefixes);
             let with = |(nodes, remains): &(BTreeMap<u64, Node>, Remains)| {
                 let (nodes, remains) = (nodes.clone(), *remains);
                 bodies.clone().into_iter().map(move |(body, of_node)| {
@@ -614,10 +624,10 @@ impl Node {
     }
 
     /// What a power cut may leave of it.
-    fn remains(&self) -> Vec<(Body, Remains)> {
+    fn remains(&self, prefixes: Prefixes) -> Vec<(Body, Remains)> {
         let file = |(bytes, remains)| (Body::File(Content::durable(bytes)), remains);
         match &self.body {
-            Body::File(content) => content.remains().into_iter().map(file).collect(),
+            Body::File(content) => content.remains(prefixes).into_iter().map(file).collect(),
             Body::Dir(names) => {
                 let names = names.remains().into_iter();
                 names.map(|names| (Body::Dir(Names::durable(names)), Remains::Explained)).collect()

@@ -9,7 +9,7 @@ mod durable;
 mod file;
 mod memory;
 
-pub use durable::Remains;
+pub use durable::{Prefixes, Remains};
 pub use file::FileStorage;
 pub use memory::{Fault, MemoryStorage, Op, OpKind, PowerCut};
 

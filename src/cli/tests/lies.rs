@@ -2,8 +2,8 @@
 
 use super::loops::{Loop, Reach};
 use super::script;
-use super::world::ROOT;
-use crate::storage::{Identity, Item, LockKind, MemoryStorage, Meta, Storage, StoredFile};
+use super::world::{JOURNAL, ROOT};
+use crate::storage::{Identity, Item, LockKind, MemoryStorage, Meta, Prefixes, Storage, StoredFile};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +36,14 @@ enum Lie {
     FailedSyncAgain,
     /// A cut does nothing.
     NoCut,
+    /// A cut of exactly this many bytes does nothing.
+    NoCutOf(u64),
+    /// What is written to the journal is written and synced when the command lets go of it, behind its answer.
+    LateAppend,
+    /// A policy is read as if it asked for no approval.
+    NoApproval,
+    /// The same as if it held nothing.
+    NoHold,
 }
 
 struct Lying {
@@ -46,15 +54,28 @@ struct Lying {
 
 struct LyingFile {
     file: Box<dyn StoredFile>,
+    path: PathBuf,
+    disk: MemoryStorage,
     lie: Lie,
     syncs: Arc<AtomicUsize>,
     written: bool,
+    /// What is written later; none where that is no lie.
+    late: Option<Vec<u8>>,
+    /// What is left out of all that is read.
+    hidden: Option<&'static str>,
 }
 
 impl Lying {
-    fn file(&self, file: io::Result<Box<dyn StoredFile>>) -> io::Result<Box<dyn StoredFile>> {
+    fn file(&self, path: &Path, file: io::Result<Box<dyn StoredFile>>) -> io::Result<Box<dyn StoredFile>> {
         let (lie, syncs) = (self.lie, Arc::clone(&self.syncs));
-        Ok(Box::new(LyingFile { file: file?, lie, syncs, written: false }))
+        let late = (lie == Lie::LateAppend && path == Path::new(JOURNAL)).then(Vec::new);
+        let hidden = match lie {
+            Lie::NoApproval if path.ends_with("policy.json") => Some(r#","approval":"required""#),
+            Lie::NoHold if path.ends_with("policy.json") => Some(r#","unknown":"hold""#),
+            _ => None,
+        };
+        let (path, disk) = (path.to_owned(), self.disk.clone());
+        Ok(Box::new(LyingFile { file: file?, path, disk, lie, syncs, written: false, late, hidden }))
     }
 
     fn skips_folder(&self, path: &Path) -> bool {
@@ -70,13 +91,13 @@ impl Lying {
 
 impl Storage for Lying {
     fn open_read(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
-        self.file(self.disk.open_read(path))
+        self.file(path, self.disk.open_read(path))
     }
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
-        self.file(self.disk.open_append(path))
+        self.file(path, self.disk.open_append(path))
     }
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
-        self.file(self.disk.create_new(path))
+        self.file(path, self.disk.create_new(path))
     }
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.disk.create_dir(path)
@@ -114,15 +135,39 @@ impl LyingFile {
     }
 }
 
+/// Puts white space where these words stand.
+fn blank(bytes: &mut [u8], words: &str) {
+    let text = String::from_utf8_lossy(bytes).replace(words, &" ".repeat(words.len()));
+    bytes.copy_from_slice(text.as_bytes());
+}
+
+impl Drop for LyingFile {
+    fn drop(&mut self) {
+        let late = self.late.take().unwrap_or_default();
+        // A process that was stopped writes nothing any more.
+        if !late.is_empty() && !std::thread::panicking() {
+            let _unheard = self.file.append(&late).and_then(|_| self.file.sync_data());
+        }
+    }
+}
+
 impl StoredFile for LyingFile {
     fn len(&self) -> io::Result<u64> {
-        self.file.len()
+        Ok(self.file.len()? + self.late.as_ref().map_or(0, |late| late.len() as u64))
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.file.read_at(offset, buf)
+        let read = self.file.read_at(offset, buf)?;
+        if let Some(words) = self.hidden {
+            blank(buf, words);
+        }
+        Ok(read)
     }
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.written = true;
+        if let Some(late) = &mut self.late {
+            late.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
         let written = self.file.append(bytes)?;
         Ok(if self.lie == Lie::ShortIsWhole { bytes.len() } else { written })
     }
@@ -131,6 +176,7 @@ impl StoredFile for LyingFile {
             Lie::NoDataSync => true,
             Lie::EverySecondDataSync => self.syncs.fetch_add(1, Ordering::Relaxed) % 2 == 1,
             Lie::NoSyncOfFound => !self.written,
+            Lie::LateAppend => self.late.as_ref().is_some_and(|late| !late.is_empty()),
             _ => false,
         };
         if skipped { Ok(()) } else { self.sync(|file| file.sync_data()) }
@@ -139,7 +185,13 @@ impl StoredFile for LyingFile {
         if self.lie == Lie::NoFullSync { Ok(()) } else { self.sync(|file| file.sync_all()) }
     }
     fn truncate(&mut self, len: u64) -> io::Result<()> {
-        if self.lie == Lie::NoCut { Ok(()) } else { self.file.truncate(len) }
+        let skipped = match self.lie {
+            Lie::NoCut => true,
+            // Looked at from outside: what a mistake looks at is no operation of the disk.
+            Lie::NoCutOf(bytes) => self.disk.read(&self.path).len() as u64 == len + bytes,
+            _ => false,
+        };
+        if skipped { Ok(()) } else { self.file.truncate(len) }
     }
     fn identity(&self) -> io::Result<Identity> {
         self.file.identity()
@@ -154,18 +206,31 @@ impl StoredFile for LyingFile {
 
 const LOST: &str = "was acknowledged and is not there";
 
-/// Loops over a workload on a disk that lies, until each of these words was said.
-fn found(lie: Lie, script: &script::Script, until: &'static [&'static str]) {
+/// What is looped over until each of these words was said.
+fn until(words: &'static [&'static str]) -> Reach {
+    Reach { stride: 1, inner_stride: 0, inner_reads: 8, prefixes: Prefixes::Some, until: words }
+}
+
+/// Loops over a workload on a disk that lies.
+fn problems(lie: Lie, script: &script::Script, reach: Reach) -> Vec<String> {
     let front = |disk: &MemoryStorage| -> Arc<dyn Storage> {
         Arc::new(Lying { disk: disk.clone(), lie, syncs: Arc::default() })
     };
-    // What a command found is synced by what it writes behind it, so only one that writes nothing shows this.
-    let inner_stride = usize::from(lie == Lie::NoSyncOfFound);
-    let mut found = Loop::new(&front, Reach { stride: 1, inner_stride, until });
+    let mut found = Loop::new(&front, reach);
     found.over(script);
-    for words in until {
-        let said = found.problems.iter().any(|problem| problem.contains(words));
-        assert!(said, "{lie:?} is not found by {words:?}, but {:#?}", found.problems);
+    found.problems
+}
+
+/// Loops until each of these words was said.
+fn found(lie: Lie, script: &script::Script, words: &'static [&'static str]) {
+    found_within(lie, script, until(words));
+}
+
+fn found_within(lie: Lie, script: &script::Script, reach: Reach) {
+    let problems = problems(lie, script, reach);
+    for words in reach.until {
+        let said = problems.iter().any(|problem| problem.contains(words));
+        assert!(said, "{lie:?} is not found by {words:?}, but {problems:#?}");
     }
 }
 
@@ -220,4 +285,38 @@ fn a_failed_sync_that_is_tried_again_is_found() {
 #[test]
 fn a_cut_that_does_nothing_is_found() {
     found(Lie::NoCut, &script::torn(), &["is damaged in line"]);
+}
+
+/// A mistake that one length of a torn tail shows, and no other: only who keeps each beginning of a write sees it.
+#[test]
+fn a_mistake_about_one_length_of_a_torn_tail_is_found() {
+    let mut script = script::branch();
+    script.begin_at(2);
+    script.keep(&[0]);
+    let length = 7;
+    let some = Reach { stride: 1, ..until(&[]) };
+    assert_eq!(problems(Lie::NoCutOf(length), &script, some), [""; 0]);
+    let each = Reach { prefixes: Prefixes::Each, ..until(&["hash-mismatch"]) };
+    found_within(Lie::NoCutOf(length), &script, each);
+}
+
+#[test]
+fn an_answer_that_comes_before_the_write_is_found() {
+    let mut script = script::branch();
+    script.begin_at(2);
+    found(Lie::LateAppend, &script, &[LOST]);
+    let mut script = script::runs();
+    script.begin_at(2);
+    found(Lie::LateAppend, &script, &["CMD ran, and no claim is there"]);
+}
+
+#[test]
+fn a_policy_of_which_something_is_forgotten_is_found() {
+    let mut script = script::asked();
+    script.begin_at(1);
+    // The message whose calls are classified, and the claim of one that is to be held.
+    script.keep(&[0, 6]);
+    for (lie, stride) in [(Lie::NoApproval, 1), (Lie::NoHold, 17)] {
+        found_within(lie, &script, Reach { stride, ..until(&["decisions"]) });
+    }
 }

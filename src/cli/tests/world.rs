@@ -1,11 +1,14 @@
 //! Runs commands in this process on a disk in memory, up to the operation at which they are stopped.
 
+use crate::cli::args::Cli;
 use crate::cli::error::Exit;
 use crate::cli::outside::{Outside, Signalled, Streams};
 use crate::record::At;
 use crate::storage::{Fault, MemoryStorage, Op, OpKind, Storage};
+use clap::{CommandFactory, FromArgMatches};
 use rustix::io::Errno;
 use serde_json::Value;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -61,7 +64,7 @@ struct Stopped;
 
 /// Runs one command line on a disk.
 pub(super) fn run(disk: &MemoryStorage, front: Front<'_>, words: &[String], trouble: Trouble) -> Came {
-    let begin = disk.ops().len();
+    let begin = disk.ops_count();
     arm(disk, begin, trouble);
     let (out, err) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let outside = Outside {
@@ -71,8 +74,8 @@ pub(super) fn run(disk: &MemoryStorage, front: Front<'_>, words: &[String], trou
         fresh_id: || "01934c5e-0000-7000-8000-00000000002a".to_owned(),
         signals: Signalled::Host,
     };
-    let all = ["turnkeep", "--root", ROOT].into_iter().map(str::to_owned).chain(words.iter().cloned());
-    let ended = catch_unwind(AssertUnwindSafe(|| crate::cli::run_in(&outside, all.map(Into::into))));
+    let cli = parsed(words);
+    let ended = catch_unwind(AssertUnwindSafe(|| crate::cli::run_parsed(&outside, cli)));
     disk.clear_hook();
     let exit = match ended {
         Ok(exit) => Some(exit),
@@ -81,7 +84,18 @@ pub(super) fn run(disk: &MemoryStorage, front: Front<'_>, words: &[String], trou
     };
     let text =
         |stream: &Mutex<Vec<u8>>| String::from_utf8_lossy(&stream.lock().expect("a stream")).into_owned();
-    Came { exit, out: text(&out), err: text(&err), ops: disk.ops().split_off(begin) }
+    Came { exit, out: text(&out), err: text(&err), ops: disk.ops_from(begin) }
+}
+
+thread_local! {
+    /// The command line as clap knows it: to build it anew takes as long as a command on a small journal.
+    static COMMAND: RefCell<clap::Command> = RefCell::new(Cli::command());
+}
+
+fn parsed(words: &[String]) -> Cli {
+    let all = ["turnkeep", "--root", ROOT].into_iter().chain(words.iter().map(String::as_str));
+    let matches = COMMAND.with_borrow_mut(|command| command.try_get_matches_from_mut(all));
+    Cli::from_arg_matches(&matches.expect("a command line")).expect("a command line")
 }
 
 fn arm(disk: &MemoryStorage, begin: usize, trouble: Trouble) {
