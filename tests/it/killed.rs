@@ -556,7 +556,7 @@ fn a_journal_replaced_under_the_lock_is_noticed_before_anything_is_acknowledged(
             "trace=fdatasync",
             "-e",
             &inject,
-            BIN,
+            bin(),
             "step",
             "--ticket",
             &ticket,

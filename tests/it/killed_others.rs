@@ -267,7 +267,7 @@ fn no_call_that_changes_a_file_is_left_out() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut seen = BTreeSet::new();
     let mut trace = |words: &[&str], stdin: &str| {
-        let options = ["-qq", "-o", log.path().to_str().unwrap(), BIN];
+        let options = ["-qq", "-o", log.path().to_str().unwrap(), bin()];
         let ran = sandbox.program("strace", options.iter().chain(words)).stdin(stdin).go();
         let trace = String::from_utf8_lossy(&std::fs::read(log.path()).unwrap()).into_owned();
         let calls = trace.lines().filter_map(|line| Some(line.split_once('(')?.0.to_owned()));
