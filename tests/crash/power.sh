@@ -345,13 +345,13 @@ second_sync() {
   thin_again || fail "$what: not mounted again"
   if grep -qE '^[0-9]+: (Input/output error|No space left on device), then 0$' "$state/syncs"; then
     pass
+    n=$(sed 's/:.*//' "$state/syncs")
+    whole=$(perl -ne '$n++ if /^record \d+ x{10000}$/; END { print $n + 0 }' "$WORK/retried")
+    if [ "$whole" = $((n - 1)) ]; then pass; else fail "$what: $whole records are whole, the sync of $n failed"; fi
+    echo "$what: $(cat "$state/syncs"), and $whole records are there"
   else
     fail "$what: the error is not told once: $(cat "$state/syncs")"
   fi
-  n=$(sed 's/:.*//' "$state/syncs")
-  whole=$(perl -ne '$n++ if /^record \d+ x{10000}$/; END { print $n + 0 }' "$WORK/retried")
-  if [ "$whole" = $((n - 1)) ]; then pass; else fail "$what: $whole records are whole, the sync of $n failed"; fi
-  echo "$what: $(cat "$state/syncs"), and record $n is lost"
   thin_end
 }
 
