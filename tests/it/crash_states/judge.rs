@@ -18,12 +18,14 @@ pub struct Judge {
     whole: Vec<u8>,
     /// Whether turnkeep itself writes each step onto the session tree.
     appends: bool,
+    /// Takes the turn over in each state: it knows nothing of the others.
+    owner: Owner,
 }
 
 impl Judge {
     pub fn new(sandbox: Sandbox, work: PathBuf, appends: bool) -> Self {
         let whole = std::fs::read(work.join(JOURNAL)).unwrap();
-        Self { sandbox, work, whole, appends }
+        Self { sandbox, work, whole, appends, owner: Owner::start() }
     }
 
     /// The log of the history.
@@ -66,8 +68,7 @@ impl Judge {
         };
         self.answers(&["verify", "s", "--with-tree"], found)?;
 
-        let owner = Owner::start();
-        let pid = owner.pid().to_string();
+        let pid = self.owner.pid().to_string();
         let words = ["recover", "s", "--owner-pid", &pid, "--json"];
         let first = self.answers(&words, &[0, 10, 14])?;
         self.nothing_removed(state, before)?;
