@@ -381,7 +381,7 @@ fn a_short_write_on_a_small_disk() {
 // Limits of the process: these need nothing.
 
 fn limited(sandbox: &Sandbox, limit: &str, words: &[&str], stdin: &str) -> Ran {
-    sandbox.program("prlimit", [&[limit, BIN], words].concat()).stdin(stdin).go()
+    sandbox.program("prlimit", [&[limit, bin()], words].concat()).stdin(stdin).go()
 }
 
 fn has_prlimit(sandbox: &Sandbox) -> bool {

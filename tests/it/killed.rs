@@ -14,6 +14,12 @@ fn syscalls() -> Vec<&'static str> {
     if slow() { CHANGING.to_vec() } else { vec!["write", "fdatasync", "fsync", "ftruncate", "mkdir"] }
 }
 
+/// These calls, and with `TURNKEEP_SLOW=1` every one that changes a file.
+pub fn and_all_that_change(calls: &[&'static str]) -> Vec<&'static str> {
+    let others = CHANGING.iter().filter(|call| slow() && !calls.contains(call));
+    calls.iter().chain(others).copied().collect()
+}
+
 /// Does `judge` after a kill at each point of a command, always from the same beginning.
 ///
 /// Answers with the number of points.
@@ -124,7 +130,7 @@ pub fn crashed(sandbox: &Sandbox, mode: &str) -> u64 {
     seq
 }
 
-fn decisions(status: &Value) -> Vec<(String, String)> {
+pub fn decisions(status: &Value) -> Vec<(String, String)> {
     let decided = status["decisions"].as_array().unwrap();
     decided.iter().map(|decided| (text(&decided["ref"]), text(&decided["decision"]))).collect()
 }
@@ -210,7 +216,7 @@ impl SoFar for Sandbox {
 }
 
 #[test]
-fn recover_in_branch_mode() {
+pub fn recover_in_branch_mode() {
     kill_recover("branch");
 }
 
@@ -290,7 +296,7 @@ fn kill_admit(sandbox: &Sandbox, extra: &[&str]) {
 }
 
 #[test]
-fn admit_to_a_new_session() {
+pub fn admit_to_a_new_session() {
     if can_trace() {
         kill_admit(&Sandbox::in_memory(), &[]);
     }
@@ -318,7 +324,7 @@ fn admit_with_a_tree_that_is_appended_to() {
 }
 
 #[test]
-fn admit_with_a_tree_that_is_made() {
+pub fn admit_with_a_tree_that_is_made() {
     if can_trace() {
         let header = header().to_string();
         kill_admit(
@@ -359,29 +365,21 @@ fn kill_step(sandbox: &Sandbox, words: &[&str], stdin: &str, kind: &str, at_most
     sound(sandbox, "the end");
 }
 
-fn kill_steps(mode: &str) {
-    if !can_trace() {
-        return;
-    }
-    let sandbox = Sandbox::in_memory();
-    policy(&sandbox);
-    sandbox.write("chat.jsonl", small_tree());
-    let owner = Owner::start();
-    let tree = ["--turn", "t1", "--delivery", "k", "--tree", "chat.jsonl", "--tree-mode", mode];
-    let ticket = sandbox.admit(&owner, "s", &tree);
-    let step = |words: &[&'static str]| -> Vec<String> {
-        ["step", "--ticket", &ticket]
-            .iter()
-            .map(|word| (*word).to_owned())
-            .chain(words.iter().map(|word| (*word).to_owned()))
-            .collect()
-    };
-    let kill = |words: &[&'static str], stdin: &str, kind: &str, at_most: usize| {
-        let gates = ["claim", "dispatch"].contains(&words[0]) || words == ["deliver", "--begin"];
-        let how = if gates { Again::Gates } else { Again::Repeats };
-        let words = step(words);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        kill_step(&sandbox, &words, stdin, kind, at_most, how);
+/// A step that is killed, and how many records of its kind may come of that.
+pub struct Step {
+    pub words: Vec<&'static str>,
+    stdin: String,
+    kind: &'static str,
+    at_most: usize,
+}
+
+/// A whole turn.
+pub fn steps() -> Vec<Step> {
+    let step = |words: &[&'static str], stdin: &str, kind, at_most| Step {
+        words: words.to_vec(),
+        stdin: stdin.to_owned(),
+        kind,
+        at_most,
     };
     let calls = [
         ("a", "bash", json!({})),
@@ -392,32 +390,52 @@ fn kill_steps(mode: &str) {
         ("f", "remote", json!({})),
         ("g", "bash", json!({"n": 7})),
     ];
-    kill(&["message", "-"], &assistant("", &calls).to_string(), "message", 1);
-    kill(&["claim", "a"], "", "claimed", 1);
-    kill(&["result", "a", "-"], "done", "result", 1);
-    kill(&["result", "b", "--not-run"], "", "not_run", 1);
-    kill(&["approve", "d", "--by", "alice"], "", "approval", 1);
-    kill(&["deny", "e", "--by", "alice", "--reason", "no"], "", "not_run", 1);
-    kill(&["dispatch", "f", "--to", "farm"], "", "dispatched", 1);
-    kill(&["dispatch", "f", "--to", "farm", "--receipt", "job 7"], "", "dispatched", 2);
-    kill(&["result", "f", "-"], "done remotely", "result", 1);
-    kill(&["note", "-"], "a remark", "note", 2);
-    kill(&["heartbeat"], "", "heartbeat", 2);
-    kill(&["steer", "--text", "And hurry", "--delivery", "k2"], "", "steered", 1);
-    kill(&["claim", "d"], "", "claimed", 1);
-    kill(&["result", "d", "-"], "deployed", "result", 1);
-    kill(&["claim", "c", "--link", "{\"id\":7}"], "", "claimed", 1);
-    kill(&["result", "c", "-", "--error"], "refused", "result", 1);
-    kill(&["claim", "g"], "", "claimed", 1);
     let reconcile =
         ["reconcile", "g", "--outcome", "applied", "--by", "bob", "--force", "--why", "seen", "-"];
-    kill(&reconcile, "it happened", "reconciled", 1);
-    kill(&["message", "-"], &assistant("All done.", &[]).to_string(), "message", 1);
-    kill(&["settle"], "", "settled", 1);
-    kill(&["deliver", "--begin"], "", "delivery", 1);
-    kill(&["deliver", "--not-sent", "--by", "bob"], "", "delivery", 2);
-    kill(&["deliver", "--begin"], "", "delivery", 2);
-    kill(&["deliver", "--receipt", "r1"], "", "delivery", 2);
+    vec![
+        step(&["message", "-"], &assistant("", &calls).to_string(), "message", 1),
+        step(&["claim", "a"], "", "claimed", 1),
+        step(&["result", "a", "-"], "done", "result", 1),
+        step(&["result", "b", "--not-run"], "", "not_run", 1),
+        step(&["approve", "d", "--by", "alice"], "", "approval", 1),
+        step(&["deny", "e", "--by", "alice", "--reason", "no"], "", "not_run", 1),
+        step(&["dispatch", "f", "--to", "farm"], "", "dispatched", 1),
+        step(&["dispatch", "f", "--to", "farm", "--receipt", "job 7"], "", "dispatched", 2),
+        step(&["result", "f", "-"], "done remotely", "result", 1),
+        step(&["note", "-"], "a remark", "note", 2),
+        step(&["heartbeat"], "", "heartbeat", 2),
+        step(&["steer", "--text", "And hurry", "--delivery", "k2"], "", "steered", 1),
+        step(&["claim", "d"], "", "claimed", 1),
+        step(&["result", "d", "-"], "deployed", "result", 1),
+        step(&["claim", "c", "--link", "{\"id\":7}"], "", "claimed", 1),
+        step(&["result", "c", "-", "--error"], "refused", "result", 1),
+        step(&["claim", "g"], "", "claimed", 1),
+        step(&reconcile, "it happened", "reconciled", 1),
+        step(&["message", "-"], &assistant("All done.", &[]).to_string(), "message", 1),
+        step(&["settle"], "", "settled", 1),
+        step(&["deliver", "--begin"], "", "delivery", 1),
+        step(&["deliver", "--not-sent", "--by", "bob"], "", "delivery", 2),
+        step(&["deliver", "--begin"], "", "delivery", 2),
+        step(&["deliver", "--receipt", "r1"], "", "delivery", 2),
+    ]
+}
+
+fn kill_steps(mode: &str) {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    policy(&sandbox);
+    sandbox.write("chat.jsonl", small_tree());
+    let owner = Owner::start();
+    let tree = ["--turn", "t1", "--delivery", "k", "--tree", "chat.jsonl", "--tree-mode", mode];
+    let ticket = sandbox.admit(&owner, "s", &tree);
+    for Step { words, stdin, kind, at_most } in steps() {
+        let gates = ["claim", "dispatch"].contains(&words[0]) || words == ["deliver", "--begin"];
+        let how = if gates { Again::Gates } else { Again::Repeats };
+        let words = [&["step", "--ticket", &ticket][..], &words].concat();
+        kill_step(&sandbox, &words, &stdin, kind, at_most, how);
+    }
 }
 
 #[test]
@@ -431,7 +449,7 @@ fn every_step_in_append_mode() {
 }
 
 #[test]
-fn cancel_and_waive() {
+pub fn cancel_and_waive() {
     if !can_trace() {
         return;
     }
@@ -474,7 +492,8 @@ fn a_run_has_its_effect_at_most_once() {
     let words = ["step", "--ticket", &ticket, "run", &call, "--", tool.to_str().unwrap()];
     let other = Owner::start();
     let mut ends = HashSet::new();
-    at_points(&sandbox, &["fdatasync", "clone3", "wait4", "waitid", "close", "ppoll"], &words, "", |point| {
+    let calls = and_all_that_change(&["fdatasync", "clone3", "wait4", "waitid", "close", "ppoll"]);
+    at_points(&sandbox, &calls, &words, "", |point| {
         // Whatever became of the tool, it is not started behind a claim that stands.
         until("the tool's end", || !runs(tool.to_str().unwrap()));
         let again = sandbox.run(words);
@@ -517,7 +536,8 @@ fn a_reply_is_published_at_most_once() {
     let post = sandbox.script("post.sh", "cat >/dev/null; echo effect >>effects; echo receipt-1");
     let words = ["step", "--ticket", &ticket, "deliver", "--", post.to_str().unwrap()];
     let mut ends = HashSet::new();
-    at_points(&sandbox, &["fdatasync", "clone3", "wait4", "close"], &words, "", |point| {
+    let calls = and_all_that_change(&["fdatasync", "clone3", "wait4", "close"]);
+    at_points(&sandbox, &calls, &words, "", |point| {
         until("the publisher's end", || !runs(post.to_str().unwrap()));
         let again = sandbox.run(words);
         ends.insert(again.code());
@@ -556,7 +576,7 @@ fn a_journal_replaced_under_the_lock_is_noticed_before_anything_is_acknowledged(
             "trace=fdatasync",
             "-e",
             &inject,
-            BIN,
+            bin(),
             "step",
             "--ticket",
             &ticket,

@@ -1,7 +1,9 @@
 //! `kill -9` in the commands that `killed.rs` leaves out: those that start others, go on behind damage, look at many
 //! sessions, or write beside the journal. And the proof that no kind of call is left out.
 
-use crate::killed::{at_each_point, at_points, crashed, explained, sound};
+use crate::killed::{
+    self, and_all_that_change, at_each_point, at_points, crashed, decisions, explained, sound, steps,
+};
 use crate::kit::*;
 use crate::points::*;
 use serde_json::json;
@@ -128,6 +130,155 @@ fn recover_behind_damage() {
     assert!(points >= 3, "only {points} points");
 }
 
+/// Kills a takeover at each point. Whoever goes on with it, by `resume` where that will do and else by the same words,
+/// comes to the same decisions, and then has nothing more to write.
+fn kill_takeover(sandbox: &Sandbox, words: &[&str], resume: &[&str]) {
+    let before = sandbox.everything();
+    let whole = sandbox.run(words);
+    // A turn that waits for a person is taken all the same; who asks again is told of it by the exit code too.
+    let codes = [whole.code(), 14];
+    assert!([0, 14].contains(&whole.code()), "{}", whole.all());
+    restore(sandbox, &before);
+    let points = at_each_point(sandbox, words, "", |point| {
+        explained(sandbox, point);
+        let stood = sandbox.journal_bytes("s");
+        let resumed = sandbox.run(resume);
+        let is_taken = resumed.json()["ticket"].is_string();
+        let taken = if is_taken { resumed } else { sandbox.run(words) };
+        assert!(codes.contains(&taken.code()), "{point}: {}", taken.all());
+        assert_eq!(decisions(&taken.json()), decisions(&whole.json()), "{point}");
+        let end = stood.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        assert!(sandbox.journal_bytes("s").starts_with(&stood[..end]), "{point}: a record was changed");
+        sound(sandbox, point);
+        let done = sandbox.everything();
+        let again = sandbox.run(resume);
+        assert!(codes.contains(&again.code()), "{point}: {}", again.all());
+        assert!(sandbox.everything() == done, "{point}: written twice");
+    });
+    assert!(points >= 8, "only {points} points of {words:?}");
+}
+
+/// `recover s` for an owner, with options.
+fn takeover<'a>(pid: &'a str, options: &[&'a str]) -> Vec<&'a str> {
+    [&["recover", "s", "--owner-pid", pid, "--json"][..], options].concat()
+}
+
+#[test]
+fn recover_by_force() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    crashed(&sandbox, "branch");
+    let (hangs, other) = (Owner::start(), Owner::start());
+    let ticket = sandbox.recover(&hangs, "s", &[]);
+    sandbox.step(&ticket, ["claim", "again"]).ok();
+    let pid = other.pid().to_string();
+    sandbox.run(takeover(&pid, &[])).exits(4);
+    kill_takeover(&sandbox, &takeover(&pid, &["--force", "--why", "it hangs"]), &takeover(&pid, &[]));
+}
+
+#[test]
+fn recover_that_closes_calls() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    crashed(&sandbox, "append");
+    let owner = Owner::start();
+    let pid = owner.pid().to_string();
+    let words = takeover(&pid, &["--close-calls"]);
+    kill_takeover(&sandbox, &words, &words);
+}
+
+#[test]
+fn recover_onto_what_the_agent_wrote() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    crashed(&sandbox, "branch");
+    let owner = Owner::start();
+    let pid = owner.pid().to_string();
+    let words = takeover(&pid, &["--onto", "live"]);
+    kill_takeover(&sandbox, &words, &words);
+}
+
+/// A crashed turn whose journal lost something, which a person has acknowledged.
+fn salvaged(sandbox: &Sandbox) {
+    crashed(sandbox, "branch");
+    let journal = sandbox.journal_bytes("s");
+    std::fs::write(sandbox.journal_path("s"), [&journal, &b"no record\n"[..]].concat()).unwrap();
+    sandbox.run(["recover", "s", "--owner-pid", "none", "--salvage", "--why", "the disk"]).exits(14);
+}
+
+const UNPARK: [&str; 5] = ["--unpark", "--by", "bob", "--why", "seen"];
+
+#[test]
+fn recover_that_unparks() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    salvaged(&sandbox);
+    let owner = Owner::start();
+    let pid = owner.pid().to_string();
+    sandbox.run(takeover(&pid, &[])).exits(14);
+    kill_takeover(&sandbox, &takeover(&pid, &UNPARK), &takeover(&pid, &[]));
+}
+
+#[test]
+fn recover_behind_acknowledged_damage() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    salvaged(&sandbox);
+    let first = Owner::start();
+    let ticket = sandbox.recover(&first, "s", &UNPARK);
+    sandbox.step(&ticket, ["claim", "n1", "--tool", "look", "--args", "{}"]).ok();
+    let seen = ["step", "reconcile", "held", "--session", "s", "--outcome", "not_applied", "--by", "bob"];
+    sandbox.run([&seen[..], &["--force", "--why", "seen"]].concat()).ok();
+    first.die();
+    let journal = sandbox.journal_bytes("s");
+    std::fs::write(sandbox.journal_path("s"), [&journal, &b"{\"seq\":99,\"at"[..]].concat()).unwrap();
+    let owner = Owner::start();
+    let pid = owner.pid().to_string();
+    let words = takeover(&pid, &[]);
+    kill_takeover(&sandbox, &words, &words);
+}
+
+#[test]
+fn an_admission_that_joins_the_open_turn() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    let owner = Owner::start();
+    sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
+    let words = [
+        "admit",
+        "s",
+        "--delivery",
+        "k2",
+        "--text",
+        "And hurry",
+        "--when-busy",
+        "steer",
+        "--owner-pid",
+        "none",
+    ];
+    let points = at_each_point(&sandbox, &words, "", |point| {
+        explained(&sandbox, point);
+        let again = sandbox.run(words);
+        assert!([0, 10].contains(&again.code()), "{point}: {}", again.all());
+        let steered = sandbox.kinds("s").iter().filter(|kind| *kind == "steered").count();
+        assert_eq!(steered, 1, "{point}");
+        sound(&sandbox, point);
+    });
+    assert!(points >= 3, "only {points} points");
+}
+
 #[test]
 fn recover_of_everything() {
     if !can_trace() {
@@ -144,12 +295,8 @@ fn recover_of_everything() {
     let driver =
         sandbox.script("driver.sh", "turnkeep step run a -- sh -c \"echo $TURNKEEP_SESSION >>effects\"");
     let words = ["recover", "--all", "--", driver.to_str().unwrap()];
-    let calls: &[&str] = if slow() {
-        &["write", "fdatasync", "fsync", "clone3", "openat"]
-    } else {
-        &["write", "fdatasync", "clone3"]
-    };
-    let points = at_points(&sandbox, calls, &words, "", |point| {
+    let calls = and_all_that_change(&["write", "fdatasync", "clone3"]);
+    let points = at_points(&sandbox, &calls, &words, "", |point| {
         tool_ended(&driver);
         until("the effects", || {
             sandbox.run(&words).ok();
@@ -188,6 +335,107 @@ fn heads_are_the_old_ones_or_the_new_ones() {
         assert_eq!(read(), new, "{point}");
     });
     assert!(points >= 8, "only {points} points");
+}
+
+/// What is killed beside [`steps`], and where.
+const KILLED: &[(&str, fn())] = &[
+    ("admit", killed::admit_to_a_new_session),
+    ("admit --tree", killed::admit_with_a_tree_that_is_made),
+    ("admit --tree-mode", killed::admit_with_a_tree_that_is_made),
+    ("admit --tree-header", killed::admit_with_a_tree_that_is_made),
+    ("admit --resume", admit_that_is_resumed),
+    ("admit --when-busy", an_admission_that_joins_the_open_turn),
+    ("recover", killed::recover_in_branch_mode),
+    ("recover --all", recover_of_everything),
+    ("recover --close-calls", recover_that_closes_calls),
+    ("recover --force", recover_by_force),
+    ("recover --onto", recover_onto_what_the_agent_wrote),
+    ("recover --salvage", recover_behind_damage),
+    ("recover --unpark", recover_that_unparks),
+    ("step cancel", killed::cancel_and_waive),
+    ("step entry", entries_and_declared_claims),
+    ("step run", a_run_without_a_model),
+];
+
+/// Options that change what is said, or a value in what is written, and no write.
+const OF_NO_ACCOUNT: &[&str] = &[
+    "--by",
+    "--color",
+    "--delivery",
+    "--dry-run",
+    "--help",
+    "--input",
+    "--json",
+    "--leaf",
+    "--lease",
+    "--match",
+    "--max-record",
+    "--meta",
+    "--owner-pid",
+    "--policy",
+    "--quiet",
+    "--root",
+    "--text",
+    "--tree-file",
+    "--turn",
+    "--wait",
+    "--wait-result",
+    "--why",
+];
+
+/// The commands in a help text that do not say that they never write.
+fn writers(help: &str) -> Vec<String> {
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let mut found: Vec<(String, String)> = Vec::new();
+    for line in listed {
+        match (line.starts_with("   "), found.last_mut()) {
+            (true, Some((_, about))) => about.push_str(line),
+            _ => found.push((line.split_whitespace().next().unwrap().to_owned(), line.to_owned())),
+        }
+    }
+    found.retain(|(name, about)| name != "help" && !about.contains("never writes"));
+    found.into_iter().map(|(name, _)| name).collect()
+}
+
+/// The long options in a help text.
+fn options(help: &str) -> Vec<String> {
+    let words =
+        help.lines().filter(|line| line.trim_start().starts_with('-')).flat_map(str::split_whitespace);
+    words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
+}
+
+/// What writes, by its own help, and is killed nowhere.
+fn left_out(help: impl Fn(&[&str]) -> String) -> Vec<String> {
+    let mut found = Vec::new();
+    for command in writers(&help(&[])) {
+        if command == "step" {
+            found.extend(writers(&help(&["step"])).iter().map(|step| format!("step {step}")));
+            continue;
+        }
+        let account = |option: &String| !OF_NO_ACCOUNT.contains(&option.as_str());
+        let options = options(&help(&[&command])).into_iter().filter(account);
+        found.extend(options.map(|option| format!("{command} {option}")));
+        found.push(command);
+    }
+    let steps: Vec<String> = steps().iter().map(|step| format!("step {}", step.words[0])).collect();
+    found.retain(|what| !steps.contains(what) && !KILLED.iter().any(|(killed, _)| killed == what));
+    found
+}
+
+#[test]
+fn no_command_that_writes_is_left_out() {
+    let sandbox = Sandbox::new();
+    let help = |words: &[&str]| sandbox.run(words.iter().chain(&["--help"])).ok().stdout;
+    assert_eq!(left_out(help), Vec::<String>::new(), "these are killed nowhere");
+    // New ones would be found.
+    let more = |words: &[&str]| match words {
+        [] => help(words).replace("\n  help ", "\n  forget   Forget a session\n  help "),
+        ["step"] => help(words).replace("\n  help ", "\n  hold       A person holds a call\n  help "),
+        ["forget"] => String::new(),
+        _ => format!("{}      --harder\n", help(words)),
+    };
+    assert_eq!(left_out(more), ["admit --harder", "step hold", "recover --harder", "forget"]);
 }
 
 /// Calls that change nothing outside the process, or only read.
@@ -267,7 +515,7 @@ fn no_call_that_changes_a_file_is_left_out() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut seen = BTreeSet::new();
     let mut trace = |words: &[&str], stdin: &str| {
-        let options = ["-qq", "-o", log.path().to_str().unwrap(), BIN];
+        let options = ["-qq", "-o", log.path().to_str().unwrap(), bin()];
         let ran = sandbox.program("strace", options.iter().chain(words)).stdin(stdin).go();
         let trace = String::from_utf8_lossy(&std::fs::read(log.path()).unwrap()).into_owned();
         let calls = trace.lines().filter_map(|line| Some(line.split_once('(')?.0.to_owned()));

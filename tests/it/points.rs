@@ -82,7 +82,7 @@ fn strace(sandbox: &Sandbox, options: &[&str], words: &[&str], stdin: &str) -> I
     let log = tempfile::NamedTempFile::new().unwrap();
     let mut all = vec!["-y", "-s", "200", "-o", log.path().to_str().unwrap()];
     all.extend(options);
-    all.push(BIN);
+    all.push(bin());
     all.extend(words);
     let ran = sandbox.program("strace", all).stdin(stdin).go();
     let trace = String::from_utf8_lossy(&std::fs::read(log.path()).unwrap()).into_owned();

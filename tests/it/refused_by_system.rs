@@ -8,6 +8,7 @@ use crate::forge;
 use crate::kit::*;
 use crate::points::*;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The errors that a call can give.
 fn errors(call: &str) -> &'static [&'static str] {
@@ -16,11 +17,38 @@ fn errors(call: &str) -> &'static [&'static str] {
         "fdatasync" | "fsync" => &["EIO", "ENOSPC", "EINTR", "EROFS"],
         "openat" => &["EIO", "EMFILE", "ENOSPC", "EINTR", "EROFS"],
         "flock" => &["EIO", "EINTR", "ENOLCK"],
-        "rename" | "mkdir" | "unlink" => &["EIO", "ENOSPC", "EROFS"],
-        "ftruncate" => &["EIO", "EINTR", "EROFS"],
+        "rename" => &["EIO", "ENOSPC", "EINTR", "EROFS"],
+        "mkdir" | "unlink" => &["EIO", "ENOSPC", "EROFS"],
+        "ftruncate" => &["EIO", "ENOSPC", "EINTR", "EROFS"],
         "fchmod" | "chmod" => &["EROFS"],
         "close" => &["EIO"],
         other => panic!("no errors are known for {other}"),
+    }
+}
+
+/// The calls at which a command must not go wrong, and the errors that are to be tried at each.
+const CALLS: [&str; 7] = ["write", "fdatasync", "fsync", "openat", "flock", "rename", "ftruncate"];
+const ERRORS: [&str; 6] = ["EIO", "ENOSPC", "EINTR", "EMFILE", "ENOLCK", "EROFS"];
+
+/// Errors that a system does not give at these calls.
+fn is_impossible(call: &str, errno: &str) -> bool {
+    match errno {
+        // Only what opens a file needs a free descriptor, and only what locks needs room for a lock.
+        "EMFILE" => call != "openat",
+        "ENOLCK" => call != "flock",
+        // flock writes nothing.
+        "ENOSPC" | "EROFS" => call == "flock",
+        _ => false,
+    }
+}
+
+/// Each pair that can be is one that is tried, and no other.
+#[test]
+fn every_error_that_can_be_is_tried() {
+    for call in CALLS {
+        for errno in ERRORS {
+            assert_ne!(errors(call).contains(&errno), is_impossible(call, errno), "{errno} at {call}");
+        }
     }
 }
 
@@ -256,11 +284,13 @@ struct Loop {
     points: usize,
     wrong: Vec<String>,
     rotation: usize,
+    /// What was refused, and with what.
+    pairs: BTreeSet<(String, &'static str)>,
 }
 
 impl Loop {
     fn new(sandbox: Sandbox) -> Self {
-        Self { sandbox, points: 0, wrong: Vec::new(), rotation: 0 }
+        Self { sandbox, points: 0, wrong: Vec::new(), rotation: 0, pairs: BTreeSet::new() }
     }
 
     /// The errors to be tried at a point.
@@ -294,6 +324,7 @@ impl Loop {
                 let what = format!("error={errno}");
                 let done = at_point(&self.sandbox, point, &what, &case.words(), &case.stdin);
                 self.points += 1;
+                self.pairs.insert((point.call.clone(), errno));
                 let mut wrong = self.judge(case, point, errno, &done, (&earlier, had, whole.code()), &before);
                 if done.injected() != 1 {
                     wrong.push(format!("{} calls were refused", done.injected()));
@@ -521,15 +552,25 @@ fn crashed(sandbox: &Sandbox) {
     owner.die();
 }
 
+/// Demands that all errors of these calls were tried.
+fn demand_pairs(pairs: &BTreeSet<(String, &str)>, calls: &[&str]) {
+    let wanted = calls.iter().flat_map(|call| errors(call).iter().map(|errno| ((*call).to_owned(), *errno)));
+    let missing: Vec<_> = wanted.filter(|pair| !pairs.contains(pair)).collect();
+    assert!(missing.is_empty(), "never refused: {missing:?}");
+}
+
+/// The calls that a `recover` makes which repairs; only `verify --heads` renames.
+const OF_A_REPAIR: [&str; 6] = ["write", "fdatasync", "fsync", "openat", "flock", "ftruncate"];
+
 fn recover(
     words: &[&str],
     kind: &'static str,
     verdicts: &'static [i32],
     again: &'static [i32],
     spoil: impl Fn(&Sandbox),
-) {
+) -> BTreeSet<(String, &'static str)> {
     if !can_trace() {
-        return;
+        return BTreeSet::new();
     }
     let sandbox = Sandbox::in_memory();
     crashed(&sandbox);
@@ -550,7 +591,9 @@ fn recover(
     };
     let mut points = Loop::new(sandbox);
     points.refuse(&case, Tries::usual());
+    let pairs = points.pairs.clone();
     points.end(20);
+    pairs
 }
 
 #[test]
@@ -565,10 +608,13 @@ fn append_to(path: &std::path::Path, bytes: &[u8]) {
 
 #[test]
 fn recover_with_a_repair() {
-    recover(&[], "recovered", EXPLAINED, &[0], |sandbox| {
+    let pairs = recover(&[], "recovered", EXPLAINED, &[0], |sandbox| {
         append_to(&sandbox.journal_path("s"), b"{\"seq\":99,\"at\":\"2026");
         append_to(&sandbox.path("chat.jsonl"), b"{\"type\":\"message\",\"id\":\"tor");
     });
+    if slow() && !pairs.is_empty() {
+        demand_pairs(&pairs, &OF_A_REPAIR);
+    }
 }
 
 #[test]
@@ -637,9 +683,11 @@ fn heads_are_the_old_ones_or_the_new_ones() {
     assert_ne!(old, new);
     assert!(points.iter().any(|point| point.call == "rename"), "{points:?}");
     let mut refused = 0;
+    let mut pairs = BTreeSet::new();
     for point in &points {
         for errno in errors(&point.call) {
             restore(&sandbox, &before);
+            pairs.insert((point.call.clone(), *errno));
             let done = at_point(&sandbox, point, &format!("error={errno}"), &words, "");
             assert_eq!(done.injected(), 1, "{errno} at {point}");
             refused += 1;
@@ -661,6 +709,7 @@ fn heads_are_the_old_ones_or_the_new_ones() {
         }
     }
     assert!(refused >= 15, "only {refused}");
+    demand_pairs(&pairs, &["rename"]);
 }
 
 trait Text {

@@ -1,22 +1,24 @@
-//! A storm on the lock: many processes contend for one session, half of them killed, some of them stopped.
+//! A storm on the lock: thousands of processes contend for one session, half of them killed, some of them stopped.
 //!
-//! What an answered process was told must stand, under a number that nobody else was told. The state root is spelled
-//! in three ways, so two spellings of one session meet. Ordinarily some hundred processes; with `TURNKEEP_SLOW=1`
-//! thousands.
+//! They take notes, claim calls and answer them, speak as the model and as a person, settle the turn, admit the next
+//! one and take it over from each other. What an answered process was told must stand, under a number that nobody
+//! else was told. The state root is spelled in three ways, so two spellings of one session meet.
+
+mod judge;
 
 use crate::kit::*;
 use crate::points::{can_trace, slow};
-use serde_json::{Value, json};
-use std::collections::{HashMap, HashSet};
+use judge::{Act, End, Told, judge};
+use serde_json::Value;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
 
-/// How many are started, and how many of them at a time.
-fn crowd() -> (usize, usize) {
-    if slow() { (2_000, 12) } else { (400, 8) }
+/// How many are started at least, and how many of them at a time.
+fn crowd() -> (usize, u64) {
+    if slow() { (8_000, 12) } else { (2_000, 8) }
 }
 
 /// Numbers without a pattern, the same in each run.
@@ -29,76 +31,10 @@ impl Dice {
         self.0 ^= self.0 << 17;
         self.0 % limit
     }
-}
 
-/// How one process of the storm ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Answered,
-    Killed,
-    Other(i32),
-}
-
-/// What one process was told.
-#[derive(Debug, Clone)]
-struct Told {
-    /// What it wrote: no other process writes the same.
-    said: String,
-    end: End,
-    /// The receipt on its stdout, also of one that was killed behind it.
-    receipt: Option<(u64, String)>,
-    stderr: String,
-}
-
-fn receipt(stdout: &[u8]) -> Option<(u64, String)> {
-    // Half a line is no answer.
-    let line = stdout.strip_suffix(b"\n")?;
-    let found: Value = serde_json::from_slice(line).ok()?;
-    Some((found["seq"].as_u64()?, found["hash"].as_str()?.to_owned()))
-}
-
-/// What is wrong: two told the same number, a record told and not there, one there twice, an end of its own kind.
-fn judge(told: &[Told], journal: &[Value]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut numbers: HashMap<u64, &str> = HashMap::new();
-    let by_seq: HashMap<u64, &Value> =
-        journal.iter().filter_map(|record| Some((record["seq"].as_u64()?, record))).collect();
-    for (at, record) in journal.iter().enumerate() {
-        if record["seq"] != at as u64 {
-            wrong.push(format!("record {at} has the number {}", record["seq"]));
-        }
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
     }
-    for told in told {
-        if let End::Other(code) = told.end {
-            wrong.push(format!("{} ended with {code}: {}", told.said, told.stderr));
-        }
-        if told.end == End::Answered && told.receipt.is_none() {
-            wrong.push(format!("{} was not answered", told.said));
-        }
-        let Some((seq, hash)) = &told.receipt else { continue };
-        if let Some(other) = numbers.insert(*seq, &told.said) {
-            wrong.push(format!("{seq} was told to {other} and to {}", told.said));
-        }
-        match by_seq.get(seq) {
-            None => wrong.push(format!("{seq} was told to {} and is not there", told.said)),
-            Some(record) => {
-                let (content, found) = (record["content"].as_str(), record["hash"].as_str());
-                if content != Some(&told.said) || found != Some(hash) {
-                    wrong.push(format!("{seq} was told to {} and is {record}", told.said));
-                }
-            }
-        }
-    }
-    let mut contents = HashSet::new();
-    for content in journal.iter().filter_map(|record| record["content"].as_str()) {
-        if !contents.insert(content) {
-            wrong.push(format!("{content} stands twice"));
-        }
-    }
-    let known: HashSet<&str> = told.iter().map(|told| told.said.as_str()).collect();
-    let strangers = contents.iter().filter(|content| !known.contains(**content));
-    wrong.extend(strangers.map(|content| format!("nobody wrote {content}")));
-    wrong
 }
 
 /// What becomes of a process on its way.
@@ -114,36 +50,268 @@ enum Fate {
 /// Before its write, between the write and the sync, behind the sync, and with its answer on the lips.
 const DEATHS: [(&str, u32); 5] = [("write", 1), ("fdatasync", 2), ("write", 2), ("flock", 1), ("fsync", 2)];
 
-fn fate(dice: &mut Dice, usual_micros: u64, traces: bool) -> Fate {
-    // Anywhere on its way, and sometimes a little too late.
-    let after = Duration::from_micros(dice.below(usual_micros + usual_micros / 4 + 1));
+fn fate(dice: &mut Dice, usual: Duration, traces: bool, more_must_die: bool) -> Fate {
+    // Anywhere on its way; some are faster than that, and answered.
+    let usual = usual.as_micros() as u64;
+    let after = Duration::from_micros(dice.below(usual + 1));
     match dice.below(100) {
-        0..10 if traces => {
-            let (call, index) = DEATHS[dice.below(DEATHS.len() as u64) as usize];
+        0..3 => Fate::StopsAfter(after),
+        3..18 if more_must_die && traces => {
+            let (call, index) = dice.one_of(&DEATHS);
             Fate::DiesAt(call, index)
         }
-        0..70 => Fate::DiesAfter(after),
-        70..73 => Fate::StopsAfter(after),
+        3..95 if more_must_die => Fate::DiesAfter(after),
         _ => Fate::Lives,
     }
 }
 
-fn one(sandbox: &Sandbox, root: &Path, ticket: &str, number: u64, fate: Fate) -> Told {
-    let said = format!("note {number}");
-    sandbox.write(format!("notes/{number}"), &said);
-    let mut command = match fate {
-        Fate::DiesAt(call, index) => {
-            let (trace, inject) =
-                (format!("trace={call}"), format!("inject={call}:signal=KILL:when={index}"));
-            let mut command = Command::new("strace");
-            command.args(["-o", "/dev/null", "-e", &trace, "-e", &inject, BIN]);
-            command
+/// What the processes are given, and how often among a hundred.
+const ACTS: [(Act, u64); 9] = [
+    (Act::Note, 18),
+    (Act::Heartbeat, 8),
+    (Act::Steer, 14),
+    (Act::Claim, 22),
+    (Act::Result, 22),
+    (Act::Message, 8),
+    (Act::Settle, 3),
+    (Act::Admit, 2),
+    (Act::Recover, 3),
+];
+
+fn any_act(dice: &mut Dice) -> Act {
+    let mut left = dice.below(100);
+    let mut acts = ACTS.iter();
+    loop {
+        let (act, share) = acts.next().expect("the shares are a hundred");
+        match left.checked_sub(*share) {
+            Some(less) => left = less,
+            None => return *act,
         }
-        Fate::Lives | Fate::DiesAfter(_) | Fate::StopsAfter(_) => Command::new(BIN),
-    };
-    command.args(["step", "--ticket", ticket, "--wait", "50", "note"]).arg(format!("notes/{number}"));
-    command.current_dir(sandbox.dir()).env_clear().env("TURNKEEP_ROOT", root);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+}
+
+/// What is known of those that ended: without it none would have a ticket that is good.
+#[derive(Default)]
+struct Known {
+    ticket: String,
+    /// Calls that were claimed and not answered.
+    open: Vec<String>,
+    /// What is to be done before anything else can be, and whether somebody is at it.
+    next: Option<Act>,
+    mending: bool,
+    /// Too many took it over for nothing: now only a person can.
+    parked: bool,
+    started: usize,
+    killed: usize,
+    /// Those that are killed by the clock are killed before so much time is over.
+    usual: Duration,
+}
+
+impl Known {
+    fn act(&mut self, dice: &mut Dice) -> Act {
+        let next = self.next.take();
+        self.mending |= next.is_some_and(Act::gives_a_ticket);
+        match next.unwrap_or_else(|| any_act(dice)) {
+            Act::Result if self.open.is_empty() => Act::Claim,
+            act => act,
+        }
+    }
+
+    /// What comes of the end of a process, which was started with `ticket`.
+    fn hears(&mut self, told: &Told, ticket: &str, code: i32) {
+        self.killed += usize::from(told.end == End::Killed);
+        self.mending &= !told.act.gives_a_ticket();
+        if told.act == Act::Recover && told.end != End::Killed {
+            self.parked = told.stderr.contains("the turn is parked");
+        }
+        if told.act == Act::Claim && told.end == End::Answered {
+            self.open.push(told.mark.clone());
+        }
+        if let Some(ticket) = &told.ticket {
+            self.ticket.clone_from(ticket);
+            self.open.clear();
+            // Behind other claims it would have to wait for their answers.
+            self.next = Some(Act::Message);
+        } else if told.act == Act::Settle && told.end == End::Answered {
+            self.next = Some(Act::Admit);
+        } else if !self.mending && ticket == self.ticket {
+            self.next = self.next.or(self.mend(told.act, code));
+        }
+    }
+
+    /// What has to be done about a refusal.
+    fn mend(&self, act: Act, code: i32) -> Option<Act> {
+        match (act, code) {
+            (Act::Recover, 10) => Some(Act::Admit),
+            (Act::Recover, 6 | 14) => Some(Act::Recover),
+            // Taken over or settled; a message waits for answers that may never come.
+            (Act::Note | Act::Heartbeat | Act::Claim | Act::Settle | Act::Message, 5 | 6 | 8) => {
+                Some(Act::Recover)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the lock does what it is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Whole,
+    /// So slow that all are on their way together.
+    Slow,
+    /// As slow, and strace answers each flock without making it.
+    Broken,
+}
+
+/// A command, what marks it, and the ticket that was the newest.
+struct Words {
+    words: Vec<String>,
+    mark: String,
+    ticket: String,
+}
+
+struct Storm {
+    sandbox: Sandbox,
+    /// One folder, spelled in three ways.
+    roots: [PathBuf; 3],
+    lock: Lock,
+    traces: bool,
+    known: Mutex<Known>,
+}
+
+impl Storm {
+    fn new(lock: Lock) -> Self {
+        let sandbox = Sandbox::in_memory();
+        std::os::unix::fs::symlink("state", sandbox.path("linked")).unwrap();
+        let roots = [sandbox.root(), "state/../state".into(), sandbox.path("linked")];
+        let known = Known { usual: Duration::from_millis(5), ..Known::default() };
+        Self { sandbox, roots, lock, traces: can_trace(), known: Mutex::new(known) }
+    }
+
+    /// Starts so many, and more until half of all were killed if `some_die`; answers with what they were told.
+    fn of(&self, count: usize, at_a_time: u64, some_die: bool) -> Vec<Told> {
+        let first = self.one(0, Act::Admit, Fate::Lives);
+        assert_eq!(first.end, End::Answered, "{}", first.stderr);
+        let mut told = vec![first];
+        std::thread::scope(|scope| {
+            let workers: Vec<_> =
+                (1..=at_a_time).map(|seed| scope.spawn(move || self.worker(seed, count, some_die))).collect();
+            told.extend(workers.into_iter().flat_map(|worker| worker.join().unwrap()));
+        });
+        told
+    }
+
+    fn worker(&self, seed: u64, count: usize, some_die: bool) -> Vec<Told> {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut told = Vec::new();
+        loop {
+            let (number, act, fate) = {
+                let mut known = self.known.lock().unwrap();
+                let more_must_die = some_die && known.killed * 2 <= known.started;
+                if known.started >= count && !more_must_die || known.started >= 2 * count {
+                    return told;
+                }
+                known.started += 1;
+                let act = known.act(&mut dice);
+                // While nobody has a good ticket there is no contention.
+                let spared = act.gives_a_ticket() && dice.below(4) > 0;
+                let fate = match some_die {
+                    true => fate(&mut dice, known.usual, self.traces, more_must_die && !spared),
+                    false => Fate::Lives,
+                };
+                (known.started, act, fate)
+            };
+            told.push(self.one(number, act, fate));
+        }
+    }
+
+    fn words(&self, number: usize, act: Act) -> Words {
+        let mark = format!("{act:?}-{number}").to_lowercase();
+        let file = format!("marks/{mark}");
+        let (ticket, call, parked) = {
+            let mut known = self.known.lock().unwrap();
+            let call = known.open.pop_if(|_| act == Act::Result);
+            (known.ticket.clone(), call.unwrap_or_else(|| "none".to_owned()), known.parked)
+        };
+        let unpark: &[&str] = if parked { &["--unpark", "--by", "ann"] } else { &[] };
+        let step = ["step", "--ticket", &ticket, "--wait", "50"];
+        let own = ["--text", &mark, "--delivery", &mark];
+        let words = match act {
+            Act::Note => [&step[..], &["note", &file]].concat(),
+            Act::Heartbeat => [&step[..], &["heartbeat"]].concat(),
+            Act::Steer => [&["step", "--wait", "50", "steer", "--session", "s"][..], &own].concat(),
+            Act::Claim => [&step[..], &["claim", &mark, "--tool", "curl"]].concat(),
+            Act::Result => [&step[..], &["result", &call, &file]].concat(),
+            Act::Message => [&step[..], &["message", &file]].concat(),
+            Act::Settle => [&step[..], &["settle", "--status", "failed", "--reason", &mark]].concat(),
+            Act::Admit => {
+                [&["--wait", "50", "--json", "admit", "s", "--turn", &mark, "--owner-pid", "none"][..], &own]
+                    .concat()
+            }
+            Act::Recover => [
+                &["--wait", "50", "--json", "recover", "s", "--owner-pid", "none"][..],
+                &["--force", "--why", &mark],
+                unpark,
+            ]
+            .concat(),
+        };
+        let said = if act == Act::Message { assistant(&mark, &[]).to_string() } else { mark.clone() };
+        self.sandbox.write(&file, said);
+        let words = words.into_iter().map(str::to_owned).collect();
+        Words { words, mark, ticket }
+    }
+
+    /// The options of strace, if the process needs one.
+    fn traced(&self, fate: Fate) -> Option<Vec<String>> {
+        let slow = "write:delay_enter=5000";
+        let inject = match (self.lock, fate) {
+            (Lock::Whole, Fate::DiesAt(call, index)) => vec![format!("{call}:signal=KILL:when={index}")],
+            (Lock::Whole, _) => return None,
+            (Lock::Slow, _) => vec![slow.to_owned()],
+            (Lock::Broken, _) => vec![slow.to_owned(), "flock:retval=0".to_owned()],
+        };
+        let calls: Vec<&str> = inject.iter().filter_map(|what| Some(what.split_once(':')?.0)).collect();
+        let mut options = vec![
+            "-o".to_owned(),
+            "/dev/null".to_owned(),
+            "-e".to_owned(),
+            format!("trace={}", calls.join(",")),
+        ];
+        for what in inject {
+            options.extend(["-e".to_owned(), format!("inject={what}")]);
+        }
+        Some(options)
+    }
+
+    fn one(&self, number: usize, act: Act, fate: Fate) -> Told {
+        let Words { words, mark, ticket } = self.words(number, act);
+        let mut command = match self.traced(fate) {
+            Some(options) => {
+                let mut command = Command::new("strace");
+                command.args(options).arg(bin());
+                command
+            }
+            None => Command::new(bin()),
+        };
+        command.args(words).current_dir(self.sandbox.dir()).env_clear();
+        command.env("TURNKEEP_ROOT", &self.roots[number % self.roots.len()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = lives_or_dies(command, fate);
+        let (told, code) = told(act, mark, output);
+        let mut known = self.known.lock().unwrap();
+        if let Fate::DiesAfter(_) = fate {
+            // So that three of four die, whatever the machine and the crowd are like.
+            known.usual = match told.end {
+                End::Killed => known.usual * 17 / 16,
+                _ => known.usual * 13 / 16,
+            };
+        }
+        known.hears(&told, &ticket, code);
+        told
+    }
+}
+
+fn lives_or_dies(mut command: Command, fate: Fate) -> Output {
     let mut child = command.spawn().unwrap();
     match fate {
         Fate::Lives | Fate::DiesAt(..) => {}
@@ -159,120 +327,90 @@ fn one(sandbox: &Sandbox, root: &Path, ticket: &str, number: u64, fate: Fate) ->
             signal(child.id(), "CONT");
         }
     }
-    let output = child.wait_with_output().unwrap();
-    let end = match (output.status.code(), output.status.signal()) {
-        (Some(0), _) => End::Answered,
-        (_, Some(9)) => End::Killed,
-        (code, signal) => End::Other(code.unwrap_or_else(|| 128 + signal.unwrap_or(0))),
-    };
-    Told { said, end, receipt: receipt(&output.stdout), stderr: string(output.stderr) }
+    child.wait_with_output().unwrap()
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap()
+/// What a process was told, and its exit code.
+fn told(act: Act, mark: String, output: Output) -> (Told, i32) {
+    let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap());
+    let end = match code {
+        0 => End::Answered,
+        137 => End::Killed,
+        4 | 5 | 6 | 8 | 10 | 14 => End::Refused,
+        code => End::Other(code),
+    };
+    let answer = answer(&output.stdout).filter(|_| end != End::Refused);
+    let receipt = answer.as_ref().and_then(|answer| {
+        // A recover tells only its head, which is its own record.
+        let head = answer.get("receipt").or_else(|| answer.get("head")).unwrap_or(answer);
+        Some((head["seq"].as_u64()?, text(&head["hash"])))
+    });
+    let ticket = answer.and_then(|answer| Some(answer["ticket"].as_str()?.to_owned()));
+    // The status of a turn that nobody can take is no answer of a record.
+    let receipt = receipt.filter(|_| act != Act::Recover || ticket.is_some());
+    (Told { act, mark, end, receipt, ticket, stderr: string(output.stderr) }, code)
+}
+
+/// The document on stdout. Half a line is no answer.
+fn answer(stdout: &[u8]) -> Option<Value> {
+    serde_json::from_slice(stdout.strip_suffix(b"\n")?).ok()
+}
+
+/// What the journal of a storm says, also where it is damaged.
+fn readable(storm: &Storm) -> Vec<Value> {
+    let bytes = storm.sandbox.journal_bytes("s");
+    bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 #[test]
 fn no_number_is_told_twice_and_no_record_lost() {
-    let sandbox = Sandbox::in_memory();
-    let owner = Owner::start();
-    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
-    std::os::unix::fs::symlink("state", sandbox.path("linked")).unwrap();
-    let roots = [sandbox.root(), "state/../state".into(), sandbox.path("linked")];
+    let storm = Storm::new(Lock::Whole);
     let (count, at_a_time) = crowd();
-    let traces = can_trace();
-    let next = AtomicU64::new(0);
-    // How long those take that nobody disturbs, on this machine and in this crowd.
-    let usual = AtomicU64::new(5_000);
-    let worker = |seed: u64| {
-        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        let mut told = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= count as u64 {
-                return told;
-            }
-            let root = &roots[usize::try_from(number).unwrap() % roots.len()];
-            let fate = fate(&mut dice, usual.load(Ordering::Relaxed), traces);
-            let started = Instant::now();
-            told.push(one(&sandbox, root, &ticket, number, fate));
-            if fate == Fate::Lives {
-                usual.store(
-                    u64::midpoint(usual.load(Ordering::Relaxed), micros(started.elapsed())),
-                    Ordering::Relaxed,
-                );
-            }
-        }
-    };
-    let mut told = Vec::new();
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (1..=at_a_time as u64).map(|seed| scope.spawn(move || worker(seed))).collect();
-        for worker in workers {
-            told.extend(worker.join().unwrap());
-        }
-    });
+    let mut told = storm.of(count, at_a_time, true);
     // The last of them may have been killed in the middle of its write.
-    sandbox.step(&ticket, ["heartbeat"]).ok();
-    sandbox.run(["verify", "s"]).ok();
-    let journal = sandbox.journal("s");
+    for act in [Act::Settle, Act::Recover, Act::Admit] {
+        told.push(storm.one(told.len(), act, Fate::Lives));
+    }
+    storm.sandbox.run(["verify", "s"]).ok();
+    let journal = storm.sandbox.journal("s");
     let wrong = judge(&told, &journal);
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     let ended = |end: End| told.iter().filter(|told| told.end == end).count();
-    let (answered, killed) = (ended(End::Answered), ended(End::Killed));
-    let unanswered = journal.iter().filter(|record| record["kind"] == "note").count()
-        - told.iter().filter(|told| told.receipt.is_some()).count();
+    let (answered, killed, refused) = (ended(End::Answered), ended(End::Killed), ended(End::Refused));
+    let written = judge::written(&journal);
+    let untold = |told: &&Told| told.receipt.is_none() && written.contains(told.mark.as_str());
+    let untold = told.iter().filter(untold).count();
     eprintln!(
-        "{count} processes: {answered} answered, {killed} killed, {unanswered} of these behind their write"
+        "{} processes: {answered} answered, {refused} refused, {killed} killed, {untold} of these behind their write",
+        told.len()
     );
-    assert!(!traces || unanswered > 0, "nobody was killed between its write and its answer");
-    assert!(killed * 4 > count, "only {killed} of {count} were killed");
-    assert!(answered * 4 > count, "only {answered} of {count} were answered");
+    // Those that were on their way when it was enough may have lived.
+    assert!((killed + at_a_time as usize) * 2 >= told.len(), "only {killed} of {} were killed", told.len());
+    assert!(answered * 5 >= count, "only {answered} of {} were answered", told.len());
+    assert!(!storm.traces || untold > 0, "nobody was killed between its write and its answer");
+    for (act, _) in ACTS {
+        let answered = told.iter().filter(|told| told.act == act && told.end == End::Answered).count();
+        assert!(answered * 500 >= count, "{act:?} was answered only {answered} times");
+    }
 }
 
-// The judge itself.
-
-fn heard() -> (Vec<Told>, Vec<Value>) {
-    let record = |seq: u64| json!({"seq": seq, "content": format!("note {seq}"), "hash": format!("h{seq}")});
-    let told = |seq: u64| Told {
-        said: format!("note {seq}"),
-        end: End::Answered,
-        receipt: Some((seq, format!("h{seq}"))),
-        stderr: String::new(),
-    };
-    ((0..4).map(told).collect(), (0..4).map(record).collect())
+/// What the judge says of a storm in which nobody is killed.
+fn judged(lock: Lock) -> Vec<String> {
+    let storm = Storm::new(lock);
+    let told = storm.of(60, 8, false);
+    judge(&told, &readable(&storm))
 }
 
+/// The storm would show it: where flock is answered and not made, numbers are told twice, and only there.
 #[test]
-fn the_judge_of_the_storm_finds_what_it_is_there_for() {
-    let (told, journal) = heard();
-    assert_eq!(judge(&told, &journal), Vec::<String>::new());
-    let wrong = |told: &[Told], journal: &[Value]| judge(told, journal).join("\n");
-
-    let (mut doubled, _) = heard();
-    doubled[2].receipt.clone_from(&told[1].receipt);
-    assert!(wrong(&doubled, &journal).contains("1 was told to note 1 and to note 2"));
-
-    assert!(wrong(&told, &journal[..3]).contains("3 was told to note 3 and is not there"));
-
-    let mut replaced = journal.clone();
-    replaced[1] = json!({"seq": 1, "content": "note 9", "hash": "h9"});
-    assert!(wrong(&told, &replaced).contains("1 was told to note 1 and is"));
-
-    let mut twice = journal.clone();
-    twice.push(json!({"seq": 4, "content": "note 3", "hash": "h4"}));
-    assert!(wrong(&told, &twice).contains("note 3 stands twice"));
-
-    let mut gap = journal.clone();
-    gap[3]["seq"] = json!(4);
-    assert!(wrong(&told, &gap).contains("record 3 has the number 4"));
-
-    let mut silent = told.clone();
-    silent[0].receipt = None;
-    assert!(wrong(&silent, &journal).contains("note 0 was not answered"));
-
-    let mut busy = told.clone();
-    busy[0].end = End::Other(4);
-    assert!(wrong(&busy, &journal).contains("note 0 ended with 4"));
+fn a_lock_that_does_not_lock_is_found() {
+    if !can_trace() {
+        return;
+    }
+    assert_eq!(judged(Lock::Slow), Vec::<String>::new());
+    let wrong = judged(Lock::Broken).join("\n");
+    eprintln!("without a lock:\n{wrong}");
+    assert!(wrong.contains(" was told to "), "nothing is lost without a lock: {wrong}");
 }
 
 /// Whoever has the journal open and locked, and then starts turnkeep, shuts himself out: it does not take the lock

@@ -18,12 +18,14 @@ pub struct Judge {
     whole: Vec<u8>,
     /// Whether turnkeep itself writes each step onto the session tree.
     appends: bool,
+    /// Takes the turn over in each state: it knows nothing of the others.
+    owner: Owner,
 }
 
 impl Judge {
     pub fn new(sandbox: Sandbox, work: PathBuf, appends: bool) -> Self {
         let whole = std::fs::read(work.join(JOURNAL)).unwrap();
-        Self { sandbox, work, whole, appends }
+        Self { sandbox, work, whole, appends, owner: Owner::start() }
     }
 
     /// The log of the history.
@@ -66,8 +68,7 @@ impl Judge {
         };
         self.answers(&["verify", "s", "--with-tree"], found)?;
 
-        let owner = Owner::start();
-        let pid = owner.pid().to_string();
+        let pid = self.owner.pid().to_string();
         let words = ["recover", "s", "--owner-pid", &pid, "--json"];
         let first = self.answers(&words, &[0, 10, 14])?;
         self.nothing_removed(state, before)?;
@@ -85,10 +86,7 @@ impl Judge {
     fn answers(&self, words: &[&str], codes: &[i32]) -> Result<Ran, String> {
         let root = self.work.join(ROOT);
         let policy = format!("{}/tests/crash/policy.json", env!("CARGO_MANIFEST_DIR"));
-        // A release build is several times as fast.
-        let bin = std::env::var_os("TURNKEEP_BIN").unwrap_or_else(|| BIN.into());
-        let ran =
-            self.sandbox.program(bin, words).env("TURNKEEP_ROOT", root).env("TURNKEEP_POLICY", policy).go();
+        let ran = self.sandbox.cmd(words).env("TURNKEEP_ROOT", root).env("TURNKEEP_POLICY", policy).go();
         if codes.contains(&ran.code()) { Ok(ran) } else { Err(format!("{words:?}: {}", ran.all())) }
     }
 
