@@ -236,7 +236,7 @@ impl Growth {
         self.taken = self.taken.saturating_add(bytes);
         if self.taken - self.asked >= STEP {
             // A list that is full is copied to one of twice its size.
-            headroom(self.taken.saturating_add(2 * STEP))?;
+            headroom(self.taken.saturating_add(STEP))?;
             self.asked = self.taken;
         }
         Ok(())
