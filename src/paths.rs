@@ -157,9 +157,13 @@ impl Root {
     pub fn sessions(&self, storage: &dyn Storage) -> Result<Vec<SessionFile>, PathError> {
         let folder = self.sessions_dir();
         if !refuse_linked_folder(storage, &folder)? {
-            return match kind_of(storage, &self.path)? {
-                Some(_) => Ok(Vec::new()),
-                None => Err(PathError::NoRoot { path: self.path.clone() }),
+            return match storage.resolve(&self.path) {
+                Ok(_) => Ok(Vec::new()),
+                // The root may be a link, and one that leads nowhere is no root.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Err(PathError::NoRoot { path: self.path.clone() })
+                }
+                Err(source) => Err(PathError::Inspect { path: self.path.clone(), source }),
             };
         }
         let items =
@@ -655,6 +659,8 @@ mod tests {
         assert!(matches!(root.sessions(&storage), Err(PathError::NoRoot { .. })));
         storage.write("/r/policy.json", b"{}");
         assert_eq!(root.sessions(&storage).expect("listed"), []);
+        storage.link("/dangling", "nowhere");
+        assert!(matches!(Root::new("/dangling").sessions(&storage), Err(PathError::NoRoot { .. })));
 
         let long = session_name(&"x".repeat(300)).expect("an id");
         for file in ["b%20c.jsonl", "a.jsonl", "notes.txt", ".jsonl", "b c.jsonl", "jsonl"] {

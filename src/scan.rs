@@ -92,12 +92,13 @@ pub enum TailFault {
     Line(#[from] Fault),
 }
 
-/// Judges the bytes behind the last newline. Whether a record there continues the chain is not asked here.
-pub fn tail(bytes: &[u8], offset: u64) -> Tail {
-    let whole = bytes.len() as u64;
+/// Judges the bytes behind the last newline, and so many NULs behind them, which need not be read. Whether a record
+/// there continues the chain is not asked here.
+pub fn tail(bytes: &[u8], more_nuls: u64, offset: u64) -> Tail {
+    let whole = bytes.len() as u64 + more_nuls;
     let kept = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
-    let (text, nuls) = bytes.split_at(kept);
-    if bytes.is_empty() {
+    let text = bytes.get(..kept).unwrap_or_default();
+    if whole == 0 {
         return Tail::Clean;
     }
     if text.is_empty() {
@@ -110,7 +111,7 @@ pub fn tail(bytes: &[u8], offset: u64) -> Tail {
                 record: Box::new(record),
                 offset,
                 end: offset + text.len() as u64,
-                nuls: nuls.len() as u64,
+                nuls: whole - text.len() as u64,
             },
             Err(fault) => damaged(TailFault::Line(fault)),
         };
@@ -229,36 +230,36 @@ mod tests {
     fn every_cut_of_a_last_record_is_torn_until_it_is_whole() {
         let line = genesis();
         for cut in 1..line.len() {
-            let seen = tail(&line[..cut], 5);
+            let seen = tail(&line[..cut], 0, 5);
             assert_eq!(seen, Tail::Torn { offset: 5, bytes: cut as u64 }, "cut at {cut}");
         }
         let end = 5 + line.len() as u64;
-        match tail(&line, 5) {
+        match tail(&line, 0, 5) {
             Tail::NoNewline { offset: 5, end: found, nuls: 0, .. } => assert_eq!(found, end),
             other => panic!("{other:?}"),
         }
         let mut padded = line.clone();
         padded.extend([0; 9]);
-        assert!(matches!(tail(&padded, 5), Tail::NoNewline { nuls: 9, .. }));
-        assert_eq!(tail(&[0; 9], 5), Tail::Torn { offset: 5, bytes: 9 });
+        assert!(matches!(tail(&padded, 0, 5), Tail::NoNewline { nuls: 9, .. }));
+        assert_eq!(tail(&[0; 9], 0, 5), Tail::Torn { offset: 5, bytes: 9 });
     }
 
     #[test]
     fn a_record_that_lost_its_newline_to_something_else_is_damage() {
         let mut line = genesis();
         line.push(b'\x0b');
-        assert!(matches!(tail(&line, 0), Tail::Damaged { .. }));
+        assert!(matches!(tail(&line, 0, 0), Tail::Damaged { .. }));
         // Two records whose newline between them was flipped, the second one torn.
         let first = genesis();
         let hash = chain::decode(&first).expect("decodes").hash;
         let (second, _) = note(1, &hash, "x");
         for joint in [b"".as_slice(), b"\x0b", b"  "] {
             let torn = [first.as_slice(), joint, &second[..second.len() - 3]].concat();
-            assert!(matches!(tail(&torn, 0), Tail::Damaged { .. }));
+            assert!(matches!(tail(&torn, 0, 0), Tail::Damaged { .. }));
             let behind = [&first[3..], joint, second.as_slice()].concat();
-            assert!(matches!(tail(&behind, 0), Tail::Damaged { .. }));
+            assert!(matches!(tail(&behind, 0, 0), Tail::Damaged { .. }));
             let glued = [&first[..9], joint, second.as_slice()].concat();
-            assert!(matches!(tail(&glued, 0), Tail::Damaged { .. }));
+            assert!(matches!(tail(&glued, 0, 0), Tail::Damaged { .. }));
         }
     }
 
@@ -274,10 +275,10 @@ mod tests {
         for joint in [b"".as_slice(), b"\x0b", &[b' '; 57]] {
             for end in [b"".as_slice(), b"{"] {
                 let glued = [first.as_slice(), joint, &second, end].concat();
-                assert!(matches!(tail(&glued, 0), Tail::Damaged { .. }), "{joint:?} {end:?}");
+                assert!(matches!(tail(&glued, 0, 0), Tail::Damaged { .. }), "{joint:?} {end:?}");
             }
             let torn = [first.as_slice(), joint, &second[..second.len() - 1]].concat();
-            assert!(matches!(tail(&torn, 0), Tail::Torn { .. }), "{joint:?}");
+            assert!(matches!(tail(&torn, 0, 0), Tail::Torn { .. }), "{joint:?}");
         }
     }
 
@@ -294,6 +295,6 @@ mod tests {
     #[test]
     fn text_that_looks_like_a_record_is_still_torn() {
         let (line, _) = note(1, &Hash::none(), r#"{"seq":1,"hash":"0"} and more"#);
-        assert!(matches!(tail(&line[..line.len() - 1], 0), Tail::Torn { .. }));
+        assert!(matches!(tail(&line[..line.len() - 1], 0, 0), Tail::Torn { .. }));
     }
 }

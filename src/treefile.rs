@@ -1,5 +1,6 @@
 //! The session file on disk: read whole, appended to by one write and a sync, created with its header.
 //!
+//! It is held whole, so whether there is memory for it is asked before it is read, and before its lines are.
 //! What is written is decided elsewhere. A link at the end of the path is followed: the file is the agent's.
 
 use crate::json::Raw;
@@ -35,11 +36,18 @@ pub enum TreeFileError {
 
 /// Reads a session file; one that does not exist reads as an empty one.
 pub fn read(storage: &dyn Storage, path: &Path) -> Result<Tree, TreeFileError> {
-    match storage::read_whole(storage, path) {
-        Ok(bytes) => Ok(tree::read(bytes)),
+    match load(storage, path) {
+        Ok(tree) => Ok(tree),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(tree::read(Vec::new())),
         Err(source) => Err(failed("read", path, source)),
     }
+}
+
+/// Reads a session file that exists; a link at its end is followed, since the file is the agent's.
+pub fn load(storage: &dyn Storage, path: &Path) -> io::Result<Tree> {
+    let bytes = storage::read_whole(storage, path)?;
+    storage::headroom(tree::memory_for(&bytes))?;
+    Ok(tree::read(bytes))
 }
 
 /// Makes what a session file holds durable, and its name too; Pi never does.

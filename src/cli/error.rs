@@ -210,6 +210,10 @@ impl From<JournalError> for Failure {
             JournalError::Draft(error) => error.into(),
             JournalError::NotDurable { .. } => Self::new(Exit::NotDurable, "not_durable", chain(&error))
                 .hint("nothing was acknowledged; make room or mend the disk, and run the command again"),
+            JournalError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => {
+                Self::new(Exit::Unexpected, "out_of_memory", chain(&error))
+                    .hint("nothing was changed; allow it more memory (`ulimit -v`), or look at what made the file so large")
+            }
             JournalError::Io { .. } => Self::new(Exit::Unexpected, "io", chain(&error)),
             JournalError::Poisoned { .. } => Self::new(Exit::NotDurable, "poisoned", &error)
                 .hint("run the command again: a new process reads the journal afresh"),

@@ -21,8 +21,9 @@ mod step;
 mod tests;
 mod verify;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::{Cli, Color, Command};
+use clap::builder::Styles;
+use clap::{Parser, ValueEnum as _};
 use context::Context;
 use error::{Exit, Failure};
 use output::Output;
@@ -74,16 +75,42 @@ fn dispatch(context: &Context, command: Command) -> Result<Exit, Failure> {
     }
 }
 
+/// Reads the words without any styling, so that an escape in what is said of them can only be one of theirs.
+fn unstyled(words: &[OsString]) -> Option<clap::Error> {
+    command().styles(Styles::plain()).try_get_matches_from(words).err()
+}
+
 /// Help and version are answers; anything else that clap refuses is usage.
 fn usage(outside: &Outside, error: &clap::Error, words: &[OsString]) -> Exit {
-    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
-    if error.use_stderr() && json {
-        let text = error.render().to_string();
+    let plain = unstyled(words).map_or_else(String::new, |error| error.render().ansi().to_string());
+    let options = || words.iter().take_while(|word| *word != "--");
+    if error.use_stderr() && options().any(|word| word == "--json") {
         let output = Output::new(&outside.streams, true, false, args::Color::Never);
-        output.failure(&Failure::usage("usage", text.trim_start_matches("error: ").trim_end()));
+        output.failure(&Failure::usage("usage", plain.trim_start_matches("error: ").trim_end()));
         return Exit::Usage;
     }
+    let streams = &outside.streams;
+    let terminal = if error.use_stderr() { streams.err_is_terminal() } else { streams.out_is_terminal() };
+    let shown = output::escaped(&plain);
+    // Where a word holds what a terminal obeys, it cannot be told from the styling any more.
+    let styled = shown == plain && output::shows_color(color_in(options()), terminal);
+    let text = if styled { error.render().ansi().to_string() } else { shown };
     // The streams may be closed; nobody can be told then.
-    let _unheard = error.print();
-    if error.use_stderr() { Exit::Usage } else { Exit::Done }
+    if error.use_stderr() {
+        let _unheard = streams.err(text.as_bytes());
+        Exit::Usage
+    } else {
+        let _unheard = streams.out(text.as_bytes());
+        Exit::Done
+    }
+}
+
+/// What words that clap refuses ask of colour; the last one counts.
+fn color_in<'w>(words: impl Iterator<Item = &'w OsString>) -> Color {
+    let words: Vec<&str> = words.filter_map(|word| word.to_str()).collect();
+    let asked = words.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix("--color")? {
+        "" => words.get(at + 1).copied(),
+        value => value.strip_prefix('='),
+    });
+    asked.and_then(|asked| Color::from_str(asked, false).ok()).unwrap_or(Color::Auto)
 }

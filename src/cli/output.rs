@@ -25,16 +25,7 @@ pub struct Output {
 impl Output {
     /// Looks at the terminal and the environment.
     pub fn new(streams: &Streams, json: bool, quiet: bool, color: Color) -> Self {
-        let allowed = || {
-            let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-            let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-            !no_color && !dumb && streams.out_is_terminal()
-        };
-        let color = match color {
-            Color::Auto => allowed(),
-            Color::Always => true,
-            Color::Never => false,
-        };
+        let color = shows_color(color, streams.out_is_terminal());
         Self { json, quiet, color, streams: streams.clone() }
     }
 
@@ -117,6 +108,20 @@ impl Output {
     /// exit code.
     pub fn failure_document(&self, failure: &Failure) {
         let _told = self.line(error_document(failure).get());
+    }
+}
+
+/// Whether a stream is to be coloured, which may be a terminal.
+pub fn shows_color(color: Color, terminal: bool) -> bool {
+    let allowed = || {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        !no_color && !dumb
+    };
+    match color {
+        Color::Auto => terminal && allowed(),
+        Color::Always => true,
+        Color::Never => false,
     }
 }
 

@@ -8,12 +8,12 @@ use super::context::Context;
 use super::error::{Exit, Failure, chain};
 use super::output::escaped;
 use crate::paths::{PathError, Root};
-use crate::storage::{self, ItemKind};
+use crate::storage::{self, Growth, ItemKind, Reading};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,10 @@ use std::path::{Path, PathBuf};
 const PROGRESS_BYTES_MIN: u64 = 64 * 1024 * 1024;
 /// How much of a file is looked at to tell a session file from a journal.
 const SNIFFED_BYTES: usize = 64 * 1024;
+/// Longest line of a heads file: a number, a hash, and a path longer than systems open.
+const HEADS_LINE_MAX: u64 = 64 * 1024;
+/// What a head that is demanded takes beside the bytes of its line, its verdict included.
+const HEAD_COST: u64 = 1024;
 
 /// Runs the command.
 pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
@@ -162,6 +166,8 @@ fn target(
         // The heads file knows it, and that is where it is told to be gone.
         Err(error) if error.kind() == io::ErrorKind::NotFound && known => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Behind a link that leads nowhere there may be such a session.
+            context.root.refuse_links(context.storage.as_ref())?;
             let root = context.root.path().display();
             let message = format!("there is neither a session {word:?} in {root} nor a file of that name");
             Err(Failure::new(Exit::NotFound, "no_session", message)
@@ -439,30 +445,51 @@ fn one_line(text: &str) -> String {
 
 /// The heads that were written down, by journal. No file yet means none.
 fn read_heads(context: &Context, path: &Path) -> Result<BTreeMap<PathBuf, Vec<Head>>, Failure> {
-    let bytes = match storage::read_whole(context.storage.as_ref(), path) {
-        Ok(bytes) => bytes,
+    let unreadable = |error: io::Error| {
+        let message = format!("could not read {}: {error}", path.display());
+        Failure::new(Exit::Unexpected, "heads_unreadable", message)
+            .hint("nothing was verified, and the file was not touched")
+    };
+    let mut file = match Reading::of(context.storage.as_ref(), path) {
+        Ok(file) => BufReader::new(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => {
-            let message = format!("could not read {}: {error}", path.display());
-            return Err(Failure::new(Exit::Unexpected, "heads_unreadable", message));
-        }
+        Err(error) => return Err(unreadable(error)),
     };
     let mut heads: BTreeMap<PathBuf, Vec<Head>> = BTreeMap::new();
-    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-        let wrong = |why: &str| {
-            Failure::usage("bad_heads", format!("{} line {}: {why}", path.display(), index + 1))
-                .hint("each line is SEQ:HASH PATH; the file was not touched")
-        };
-        let space = line.iter().position(|byte| *byte == b' ').ok_or_else(|| wrong("there is no path"))?;
-        let (head, journal) = line.split_at(space);
-        let head = std::str::from_utf8(head).map_err(|_| wrong("not text"))?.parse().map_err(wrong)?;
-        let journal = OsStr::from_bytes(journal.get(1..).unwrap_or_default());
-        if journal.is_empty() {
-            return Err(wrong("there is no path"));
+    let mut growth = Growth::default();
+    let mut line = Vec::new();
+    for number in 1_u64.. {
+        line.clear();
+        let read = file.by_ref().take(HEADS_LINE_MAX + 1).read_until(b'\n', &mut line).map_err(unreadable)?;
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        if read == 0 {
+            break;
         }
-        heads.entry(key(context, Path::new(journal))).or_default().push(head);
+        if line.is_empty() {
+            continue;
+        }
+        let (journal, head) = head_line(line).map_err(|why| {
+            Failure::usage("bad_heads", format!("{} line {number}: {why}", path.display()))
+                .hint("each line is SEQ:HASH PATH; the file was not touched")
+        })?;
+        growth.take(HEAD_COST + line.len() as u64).map_err(unreadable)?;
+        heads.entry(key(context, journal)).or_default().push(head);
     }
     Ok(heads)
+}
+
+/// The journal that a line of a heads file names, and its head.
+fn head_line(line: &[u8]) -> Result<(&Path, Head), &'static str> {
+    if line.len() as u64 > HEADS_LINE_MAX {
+        return Err("it is longer than any head and path");
+    }
+    let space = line.iter().position(|byte| *byte == b' ').ok_or("there is no path")?;
+    let (head, journal) = line.split_at(space);
+    let head = std::str::from_utf8(head).map_err(|_| "not text")?.parse()?;
+    match journal.get(1..).unwrap_or_default() {
+        [] => Err("there is no path"),
+        journal => Ok((Path::new(OsStr::from_bytes(journal)), head)),
+    }
 }
 
 /// Replaces the heads file: a temporary file, synced and renamed. Durable when this returns.

@@ -7,7 +7,7 @@ use crate::chain::{self, Fault};
 use crate::draft::History;
 use crate::record::{Hash, Kind, Record, Repaired, TurnId};
 use crate::scan::{self, Expected, Tail, TailFault};
-use crate::storage::{self, StoredFile};
+use crate::storage::{self, Growth, StoredFile};
 use crate::turn::{Illegal, Retain, Session};
 use sha2::{Digest, Sha256};
 use std::io;
@@ -137,16 +137,47 @@ pub fn acknowledged(file: &dyn StoredFile, repaired: &Repaired, behind: u64) -> 
 
 /// Digest of a range of a file, in bounded memory.
 pub fn digest_range(file: &dyn StoredFile, range: &Range) -> io::Result<Hash> {
-    const CHUNK: u64 = 256 * 1024;
     let mut hasher = Sha256::new();
+    each_chunk(file, range, |chunk| {
+        hasher.update(chunk);
+        Ok(())
+    })?;
+    finished(hasher)
+}
+
+/// Digest of a damaged range as it will be: the newline that an unended line lacks is written first.
+pub fn digest_ended(file: &dyn StoredFile, range: &Range) -> io::Result<Hash> {
+    let held = range.end().min(file.len()?);
+    let there = Range { offset: range.offset, bytes: held.saturating_sub(range.offset) };
+    let mut hasher = Sha256::new();
+    each_chunk(file, &there, |chunk| {
+        hasher.update(chunk);
+        Ok(())
+    })?;
+    if there.bytes < range.bytes {
+        hasher.update(b"\n");
+    }
+    finished(hasher)
+}
+
+/// Calls `take` with the bytes of a range, a bounded number at a time.
+pub fn each_chunk(
+    file: &dyn StoredFile,
+    range: &Range,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    const CHUNK: u64 = 256 * 1024;
     let mut at = range.offset;
     while at < range.end() {
         let to = range.end().min(at + CHUNK);
-        hasher.update(storage::read_exact_range(file, at, to)?);
+        take(&storage::read_exact_range(file, at, to)?)?;
         at = to;
     }
-    let hex = crate::json::hex(&hasher.finalize());
-    hex.parse().map_err(io::Error::other)
+    Ok(())
+}
+
+fn finished(hasher: Sha256) -> io::Result<Hash> {
+    crate::json::hex(&hasher.finalize()).parse().map_err(io::Error::other)
 }
 
 /// Reads a journal. Damage that a person acknowledged is passed over.
@@ -173,6 +204,7 @@ fn newest_base(file: &dyn StoredFile) -> io::Result<Option<u64>> {
     let end = file.len()?;
     let Some(tail) = last_newline(file, end)? else { return Ok(None) };
     let start = last_newline(file, tail)?.map_or(0, |newline| newline + 1);
+    storage::headroom((tail - start).saturating_mul(LINE_COPIES))?;
     let line = read_range(file, start, tail)?;
     let Ok(record) = chain::decode(&line) else { return Ok(None) };
     let at_line_start =
@@ -197,8 +229,8 @@ fn last_newline(file: &dyn StoredFile, end: u64) -> io::Result<Option<u64>> {
 
 /// The bytes from `from` to `to`, or up to the end of the file.
 fn read_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
-    let wanted = usize::try_from(to.saturating_sub(from)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mut bytes = vec![0; wanted];
+    storage::headroom(to.saturating_sub(from))?;
+    let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX)];
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match file.read_at(from + filled as u64, rest)? {
@@ -222,16 +254,20 @@ impl Reader {
 
     /// Reads the genesis and then everything from `from` on.
     fn read(mut self, file: &dyn StoredFile, from: u64) -> io::Result<Loaded> {
-        let mut lines = Lines::new(file, 0);
+        /// What a line comes to beside its bytes: the record, its place, or a remark about it.
+        const LINE_COST: u64 = 512;
+        let mut lines = Lines::new(file, 0)?;
         let mut tail = Tail::Clean;
+        let mut growth = Growth::default();
         while let Some((offset, ended)) = lines.advance()? {
             let bytes = lines.line();
+            growth.take(bytes.len() as u64 + LINE_COST)?;
             // The genesis itself is no part of the history, and neither is what stands behind a damaged one.
             let begun = self.follower.session.is_some();
             let record = if ended {
                 self.follower.take_line(offset, bytes, chain::decode(bytes))
             } else {
-                tail = self.follower.take_tail(offset, bytes);
+                tail = self.follower.take_tail(offset, bytes, lines.nuls());
                 match &tail {
                     Tail::NoNewline { record, .. } => Some(record.as_ref().clone()),
                     Tail::Clean | Tail::Torn { .. } | Tail::Damaged { .. } => None,
@@ -245,7 +281,7 @@ impl Reader {
             }
             if self.follower.line == 1 && from > self.follower.end {
                 self.follower.skip_to_base();
-                lines = Lines::new(file, from);
+                lines = Lines::new(file, from)?;
             }
         }
         let damage = self.unacknowledged(file)?;
@@ -343,10 +379,10 @@ impl Follower {
         }
     }
 
-    /// Takes the bytes behind the last newline.
-    pub fn take_tail(&mut self, offset: u64, bytes: &[u8]) -> Tail {
+    /// Takes the bytes behind the last newline, and how many NULs stand behind them.
+    pub fn take_tail(&mut self, offset: u64, bytes: &[u8], nuls: u64) -> Tail {
         self.end = offset;
-        let tail = scan::tail(bytes, offset);
+        let tail = scan::tail(bytes, nuls, offset);
         match &tail {
             Tail::NoNewline { record, offset, end, .. } => {
                 self.line += 1;
@@ -444,6 +480,8 @@ fn turn_named(bytes: &[u8]) -> Option<TurnId> {
 }
 
 /// The lines of a file, one at a time, in memory bounded by the longest of them.
+///
+/// NULs at the end of the file are counted and belong to no line: after a power cut there may be any number of them.
 pub struct Lines<'f> {
     file: &'f dyn StoredFile,
     /// Bytes that were read and not handed out yet.
@@ -453,17 +491,27 @@ pub struct Lines<'f> {
     /// The line handed out last: a part of `buffer`, its newline included if it has one.
     handed: usize,
     ended: bool,
+    nuls: u64,
+    /// Where the NULs begin; a file without any is read as far as it goes, also where it grows meanwhile.
+    until: Option<u64>,
 }
 
 impl<'f> Lines<'f> {
     /// Begins at `offset`.
-    pub fn new(file: &'f dyn StoredFile, offset: u64) -> Self {
-        Self { file, buffer: Vec::new(), offset, handed: 0, ended: false }
+    pub fn new(file: &'f dyn StoredFile, offset: u64) -> io::Result<Self> {
+        let end = file.len()?;
+        let nuls = storage::nuls_before(file, end)?.min(end.saturating_sub(offset));
+        let until = (nuls > 0).then_some(end - nuls);
+        Ok(Self { file, buffer: Vec::new(), offset, handed: 0, ended: true, nuls, until })
     }
 
-    /// Goes to the next line: its offset, and whether its newline is there.
+    /// Goes to the next line: its offset, and whether its newline is there. NULs that follow a newline stand behind
+    /// an unended line of their own, which is empty.
     pub fn advance(&mut self) -> io::Result<Option<(u64, bool)>> {
         const CHUNK: usize = 256 * 1024;
+        if !self.ended {
+            return Ok(None);
+        }
         self.buffer.drain(..self.handed);
         self.offset += self.handed as u64;
         self.handed = 0;
@@ -472,7 +520,6 @@ impl<'f> Lines<'f> {
             let fresh = self.buffer.get(searched..).unwrap_or_default();
             if let Some(at) = memchr::memchr(b'\n', fresh) {
                 self.handed = searched + at + 1;
-                self.ended = true;
                 return Ok(Some((self.offset, true)));
             }
             searched = self.buffer.len();
@@ -481,21 +528,34 @@ impl<'f> Lines<'f> {
                 // Zeroed by the system, page by page as far as they are used.
                 self.buffer = vec![0; CHUNK];
             } else {
-                self.buffer.resize(searched + CHUNK.max(searched), 0);
+                let longer = searched + CHUNK.max(searched);
+                storage::headroom(longer as u64 * LINE_COPIES)?;
+                self.buffer.resize(longer, 0);
             }
             let space = self.buffer.get_mut(searched..).unwrap_or_default();
-            let read = self.file.read_at(self.offset + searched as u64, space)?;
+            let at = self.offset + searched as u64;
+            let left = self.until.map_or(u64::MAX, |until| until.saturating_sub(at));
+            let space_max = usize::try_from(left).unwrap_or(usize::MAX).min(space.len());
+            let read = self.file.read_at(at, space.get_mut(..space_max).unwrap_or_default())?;
             self.buffer.truncate(searched + read);
             if read == 0 {
                 self.handed = searched;
                 self.ended = false;
-                return Ok((searched > 0).then_some((self.offset, false)));
+                return Ok((searched > 0 || self.nuls > 0).then_some((self.offset, false)));
             }
         }
     }
 
     /// The line, without its newline.
     pub fn line(&self) -> &[u8] {
-        self.buffer.get(..self.handed - usize::from(self.ended)).unwrap_or_default()
+        self.buffer.get(..self.handed - usize::from(self.ended && self.handed > 0)).unwrap_or_default()
+    }
+
+    /// How many NULs stand at the end of the file, behind an unended line.
+    pub fn nuls(&self) -> u64 {
+        self.nuls
     }
 }
+
+/// How many times a long line is held at once while it is read, decoded and taken.
+pub const LINE_COPIES: u64 = 6;

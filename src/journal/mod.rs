@@ -11,7 +11,7 @@ pub use load::{Damage, Flaw, Loaded, Range, Reach};
 use crate::draft::{Draft, DraftError, History};
 use crate::lock::{self, Clock, LockError, Locked};
 use crate::paths::{self, PathError, Root};
-use crate::record::{At, FORMAT, Kind, Opened, Repaired};
+use crate::record::{At, FORMAT, Hash, Kind, Opened, Repaired};
 use crate::scan::Tail;
 use crate::storage::{self, Storage, StoredFile};
 use crate::turn::{Mark, Retain, Session};
@@ -157,8 +157,8 @@ pub struct Prepared {
 /// Bytes that are cut off and kept.
 #[derive(Debug, Clone)]
 struct Repair {
-    offset: u64,
-    bytes: Vec<u8>,
+    range: Range,
+    sha256: Hash,
     saved_as: PathBuf,
 }
 
@@ -177,16 +177,12 @@ impl<'s> Journal<'s> {
     /// The damaged ranges as records that acknowledge them, to be drafted before anything else.
     pub fn salvage(&mut self, why: &str) -> Result<Vec<Repaired>, JournalError> {
         let acknowledge = |range: &Range| -> Result<Repaired, JournalError> {
-            // The newline that an unended line lacks is written first.
-            let held = self.locked.file().len().map_err(|source| cannot("read", &self.path, source))?;
-            let mut bytes =
-                storage::read_exact_range(self.locked.file(), range.offset, range.end().min(held))
-                    .map_err(|source| cannot("read", &self.path, source))?;
-            bytes.resize(usize::try_from(range.bytes).unwrap_or(usize::MAX), b'\n');
+            let sha256 = load::digest_ended(self.locked.file(), range)
+                .map_err(|source| cannot("read", &self.path, source))?;
             Ok(Repaired {
                 offset: range.offset,
                 bytes: range.bytes,
-                sha256: crate::chain::digest(&bytes),
+                sha256,
                 saved_as: None,
                 why: why.to_owned(),
             })
@@ -382,20 +378,19 @@ impl<'s> Journal<'s> {
             Tail::NoNewline { end, nuls, .. } if nuls > 0 => (end, nuls),
             Tail::Clean | Tail::NoNewline { .. } | Tail::Damaged { .. } => return Ok(None),
         };
-        let bytes = storage::read_exact_range(self.locked.file(), offset, offset + bytes)
+        let range = Range { offset, bytes };
+        let sha256 = load::digest_range(self.locked.file(), &range)
             .map_err(|source| cannot("read", &self.path, source))?;
-        let name =
-            paths::quarantine_name(&paths::session_name(&self.id)?, offset, &crate::chain::digest(&bytes));
-        Ok(Some(Repair { offset, bytes, saved_as: self.setting.root.quarantine_dir().join(name) }))
+        let name = paths::quarantine_name(&paths::session_name(&self.id)?, offset, &sha256);
+        Ok(Some(Repair { range, sha256, saved_as: self.setting.root.quarantine_dir().join(name) }))
     }
 
     fn repaired(&self, repair: &Repair) -> Repaired {
         let saved_as = repair.saved_as.strip_prefix(self.setting.root.path()).unwrap_or(&repair.saved_as);
-        let sha256 = crate::chain::digest(&repair.bytes);
         Repaired {
-            offset: repair.offset,
-            bytes: repair.bytes.len() as u64,
-            sha256,
+            offset: repair.range.offset,
+            bytes: repair.range.bytes,
+            sha256: repair.sha256.clone(),
             saved_as: Some(saved_as.to_string_lossy().into_owned()),
             why: "torn tail: the bytes of a write that was never acknowledged".to_owned(),
         }
@@ -408,16 +403,16 @@ impl<'s> Journal<'s> {
         paths::ensure_dir(storage, &folder)?;
         let failed =
             |action, path: &Path, source| JournalError::NotDurable { action, path: path.to_owned(), source };
-        save(storage, &repair.saved_as, &repair.bytes)
+        save(storage, &repair.saved_as, self.locked.file(), repair)
             .map_err(|source| failed("save", &repair.saved_as, source))?;
         storage.sync_dir(&folder).map_err(|source| failed("sync", &folder, source))?;
         let path = self.path.clone();
         let file = self.locked.file();
-        if let Err(source) = file.truncate(repair.offset).and_then(|()| file.sync_all()) {
+        if let Err(source) = file.truncate(repair.range.offset).and_then(|()| file.sync_all()) {
             self.health = Health::Poisoned;
             return Err(failed("cut", &path, source));
         }
-        self.end = repair.offset;
+        self.end = repair.range.offset;
         Ok(())
     }
 
@@ -496,25 +491,28 @@ fn refuse_unsound(path: &Path, id: &str, loaded: &Loaded) -> Result<(), JournalE
     }
 }
 
-/// Writes bytes under a name that tells their digest; a copy that is there in full is kept.
-fn save(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    match storage.create_new(path) {
-        Ok(mut file) => {
-            storage::append_all(file.as_mut(), bytes).map_err(|error| error.source)?;
-            file.sync_all()
-        }
+/// Copies bytes of a journal to a name that tells their digest; a copy that is there in full is kept.
+fn save(storage: &dyn Storage, path: &Path, journal: &dyn StoredFile, repair: &Repair) -> io::Result<()> {
+    let mut file = match storage.create_new(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let mut file = storage.open_append(path)?;
-            let there = storage::read_exact_range(file.as_ref(), 0, file.len()?)?;
-            if there != bytes {
-                // An earlier try died in the middle of the copy; what it copied is still in the journal.
-                file.truncate(0)?;
-                storage::append_all(file.as_mut(), bytes).map_err(|error| error.source)?;
+            let there = Range { offset: 0, bytes: file.len()? };
+            if there.bytes == repair.range.bytes
+                && load::digest_range(file.as_ref(), &there)? == repair.sha256
+            {
+                return file.sync_all();
             }
-            file.sync_all()
+            // An earlier try died in the middle of the copy; what it copied is still in the journal.
+            file.truncate(0)?;
+            file
         }
-        Err(error) => Err(error),
-    }
+        Err(error) => return Err(error),
+    };
+    load::each_chunk(journal, &repair.range, |chunk| {
+        storage::append_all(file.as_mut(), chunk).map_err(|error| error.source)
+    })?;
+    file.sync_all()
 }
 
 fn cannot(action: &'static str, path: &Path, source: io::Error) -> JournalError {

@@ -77,6 +77,7 @@ impl Storage for FileStorage {
             uid: meta.uid(),
             dev: meta.dev(),
             ino: meta.ino(),
+            names: meta.nlink(),
             mtime_ns: meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec()),
         })
     }
@@ -356,6 +357,7 @@ mod tests {
                 uid: rustix::process::geteuid().as_raw(),
                 dev: real.dev(),
                 ino: real.ino(),
+                names: 1,
                 mtime_ns: i64::try_from(nanoseconds.as_nanos()).expect("before 2262"),
             }
         );

@@ -327,6 +327,7 @@ impl Storage for MemoryStorage {
             uid: rustix::process::geteuid().as_raw(),
             dev: DEV,
             ino,
+            names: 1,
             mtime_ns: node.mtime_ns,
         })
     }

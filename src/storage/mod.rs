@@ -127,6 +127,8 @@ pub struct Meta {
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
+    /// How many names it has.
+    pub names: u64,
     /// Last change of the content, in nanoseconds since 1970.
     pub mtime_ns: i64,
 }
@@ -201,6 +203,63 @@ pub fn append_all(file: &mut dyn StoredFile, bytes: &[u8]) -> Result<(), AppendE
     Err(AppendError { written: written + more, asked, source: io::ErrorKind::WriteZero.into() })
 }
 
+/// Asks whether so much memory is to be had, and gives it back.
+///
+/// Whoever is about to hold as much as a file is long asks first: what allocates behind it, parsers of foreign text
+/// too, could only abort.
+pub fn headroom(bytes: u64) -> io::Result<()> {
+    let mut room: Vec<u8> = Vec::new();
+    let had = usize::try_from(bytes).is_ok_and(|bytes| room.try_reserve_exact(bytes).is_ok());
+    // What nobody looks at would not be asked for at all.
+    std::hint::black_box(&mut room);
+    if had {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::OutOfMemory,
+        format!("that takes another {bytes} bytes of memory, which are not to be had"),
+    ))
+}
+
+/// Watches over what grows with a file, piece by piece.
+#[derive(Debug, Default)]
+pub struct Growth {
+    taken: u64,
+    asked: u64,
+}
+
+impl Growth {
+    /// So much more will be held.
+    pub fn take(&mut self, bytes: u64) -> io::Result<()> {
+        /// Taken between two questions, and asked for at least.
+        const STEP: u64 = 8 * 1024 * 1024;
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken - self.asked >= STEP {
+            // A list that is full is copied to one of twice its size.
+            headroom(self.taken.saturating_add(STEP))?;
+            self.asked = self.taken;
+        }
+        Ok(())
+    }
+}
+
+/// How many NULs a file of `end` bytes ends in.
+pub fn nuls_before(file: &dyn StoredFile, end: u64) -> io::Result<u64> {
+    static NULS: [u8; 64 * 1024] = [0; 64 * 1024];
+    let mut at = end;
+    while at > 0 {
+        let from = at.saturating_sub(NULS.len() as u64);
+        let chunk = read_exact_range(file, from, at)?;
+        // Compared as a whole first: runs of NULs are long where there are any.
+        if NULS.get(..chunk.len()) != Some(chunk.as_slice()) {
+            let kept = chunk.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            return Ok(end - from - kept as u64);
+        }
+        at = from;
+    }
+    Ok(end)
+}
+
 /// The bytes `from..to` of a file; a file that ends before `to` is [`io::ErrorKind::UnexpectedEof`].
 pub fn read_exact_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
     // Asked first, so that an absurd range is an error and not an absurd allocation.
@@ -217,8 +276,8 @@ pub fn read_exact_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result
     if to > len {
         return Err(ends_early(len));
     }
-    let size = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    let mut bytes = vec![0; size];
+    headroom(size)?;
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         let offset = from + filled as u64;
@@ -230,6 +289,27 @@ pub fn read_exact_range(file: &dyn StoredFile, from: u64, to: u64) -> io::Result
         }
     }
     Ok(bytes)
+}
+
+/// A file as what the standard library reads from, front to back.
+pub struct Reading {
+    file: Box<dyn StoredFile>,
+    at: u64,
+}
+
+impl Reading {
+    /// Begins at the front; links are followed.
+    pub fn of(storage: &dyn Storage, path: &Path) -> io::Result<Self> {
+        Ok(Self { file: storage.open_read(&storage.resolve(path)?)?, at: 0 })
+    }
+}
+
+impl io::Read for Reading {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(self.at, buf)?;
+        self.at += read as u64;
+        Ok(read)
+    }
 }
 
 /// The whole of a file; links are followed.

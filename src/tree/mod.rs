@@ -19,7 +19,7 @@ pub use build::{
 };
 pub use check::{Refusal, check, check_path};
 pub use finding::{Finding, Severity};
-pub use read::read;
+pub use read::{memory_for, read};
 
 use crate::json::{self, Object, Raw, View};
 use std::collections::{BTreeMap, HashMap};

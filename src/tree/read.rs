@@ -13,6 +13,16 @@ use std::sync::Arc;
 
 const NO_IDS: &str = "entries of version 1 have no ids";
 
+/// Memory that reading and checking a session file may take, at most, beside its bytes.
+pub fn memory_for(bytes: &[u8]) -> u64 {
+    /// A line: its places, its id in the index, its children, and a remark about it with path and hint.
+    const LINE: u64 = 1024;
+    // Parts that are parsed; and text that is decoded anew, each byte of it as the three of U+FFFD.
+    let copies = if std::str::from_utf8(bytes).is_ok() { 4 } else { 12 };
+    let lines = memchr::memchr_iter(b'\n', bytes).count() as u64 + 1;
+    (bytes.len() as u64).saturating_mul(copies).saturating_add(lines.saturating_mul(LINE))
+}
+
 /// Reads a session file. Never fails: what is wrong with it is told by [`super::check()`].
 pub fn read(bytes: impl Into<Vec<u8>>) -> Tree {
     let bytes = bytes.into();

@@ -104,7 +104,7 @@ fn plain_file(storage: &dyn Storage, folder: &Path, item: &Item, user: u32, repo
     }
 }
 
-/// Whether others may read or change it; what is missing is no finding.
+/// Whether others may read or change it, under another name too; what is missing is no finding.
 fn mode(storage: &dyn Storage, path: &Path, wanted: u32, user: u32, report: &mut Report) {
     let meta: Meta = match storage.inspect(path) {
         Ok(meta) => meta,
@@ -114,6 +114,10 @@ fn mode(storage: &dyn Storage, path: &Path, wanted: u32, user: u32, report: &mut
     if meta.mode & 0o077 != 0 {
         let message = format!("mode {:04o}: others may get at it; it should be {wanted:04o}", meta.mode);
         report.add(Finding::new(Code::OpenToOthers, path, message));
+    }
+    if meta.kind == ItemKind::File && meta.names > 1 {
+        let message = format!("it has {} names (hard links)", meta.names);
+        report.add(Finding::new(Code::OtherName, path, message));
     }
     if meta.uid != user {
         let message = format!("it belongs to user {}, and this is user {user}", meta.uid);

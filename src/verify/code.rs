@@ -140,6 +140,8 @@ codes! {
         "nothing needs it; look at it before you remove it"
     QuarantineUnchecked "TK054" "quarantine-unchecked" Note
         "name the journal inside its state root to have the cut bytes checked too"
+    OtherName "TK055" "other-name" Warning
+        "what is done to it under its other name is done to it here: find that name (`find -samefile`), and make it a copy"
 
     OpenTurn "TK060" "open-turn" Note
         "`turnkeep inspect SESSION` tells how far it is"
@@ -159,7 +161,7 @@ codes! {
     BranchMarker "TK072" "branch-marker" Damage
         "the journal lost records that the session file knows: bring back a copy of the journal"
     BranchEntryMissing "TK073" "branch-entry-missing" Damage
-        "the session file lost entries that were durable: bring back a copy, or let `turnkeep recover` write them anew"
+        "the session file lost entries that were durable: `turnkeep recover` writes them anew; what is missing then, of a closed turn, only a copy brings back"
     EntryUnknown "TK074" "entry-unknown" Damage
         "the journal lost records that the session file knows, or another session writes to this file"
     TreeOther "TK075" "tree-other" Damage

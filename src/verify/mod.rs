@@ -22,6 +22,7 @@ use crate::paths;
 use crate::record::{FORMAT, Hash, Repaired, TurnId, decimal};
 use crate::scan::{Tail, TailFault};
 use crate::storage::{Refused, StoredFile};
+use crate::treefile;
 use crate::turn::decide::{Holder, Now};
 use crate::turn::{Rule, Session, Turn};
 use pass::Passed;
@@ -291,7 +292,7 @@ pub fn journal(setting: Setting<'_>, path: &Path, place: Place<'_>, heads: &[Hea
 /// Checks a session file as such.
 pub fn tree(setting: Setting<'_>, path: &Path) -> Report {
     let mut report = Report::new(What::Tree, path);
-    match trees::read(setting.storage, path) {
+    match treefile::load(setting.storage, path) {
         Ok(tree) => trees::file(path, &tree, &mut report),
         Err(error) => report.could_not("read", path, &error),
     }

@@ -1,20 +1,23 @@
 //! One pass over the bytes of a journal: decoded on two cores, folded in order, nothing kept but the state.
 //!
 //! While one batch of lines is folded, the next one is decoded. Memory is bounded by two batches, each of them at
-//! most as long as twice the longest line, and by the turns.
+//! most as long as twice the longest line, and by the turns. NULs at the end of the file are counted and not held.
 
 use crate::chain::{self, Fault};
-use crate::journal::load::{Damage, Follower};
+use crate::journal::load::{Damage, Follower, LINE_COPIES};
 use crate::record::{Hash, Kind, Record, Repaired};
 use crate::scan::Tail;
-use crate::storage::StoredFile;
+use crate::storage::{self, StoredFile};
 use crate::turn::Retain;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that are read at once, unless a line is longer.
 const BATCH_BYTES: u64 = 1024 * 1024;
+/// Lines of a batch at most: a decoded line takes more memory than a short one has bytes.
+const BATCH_LINES: usize = 4 * 1024;
 /// Lines that a core takes at once.
 const SHARE_LINES: usize = 32;
 /// Shorter batches are not worth a second core.
@@ -50,7 +53,8 @@ pub(super) fn pass(
     wanted: &[(u64, Hash)],
     progress: &dyn Fn(u64),
 ) -> io::Result<Passed> {
-    let mut batches = Batches { file, at: 0, end, carry: Vec::new() };
+    let nuls = storage::nuls_before(file, end)?;
+    let mut batches = Batches::new(file, end - nuls);
     let mut passed = Passed {
         follower: Follower::new(Retain::Unclosed),
         tail: Tail::Clean,
@@ -67,7 +71,7 @@ pub(super) fn pass(
         let decoded = decode(&batch, || {
             if let Some((batch, decoded)) = folded {
                 passed.fold(&batch, decoded, wanted);
-                progress(batch.offset + batch.bytes.len() as u64);
+                progress(batch.offset + batch.span.end as u64);
             }
         });
         if passed.follower.other_format.is_some() {
@@ -77,8 +81,11 @@ pub(super) fn pass(
     }
     if let Some((batch, decoded)) = waiting {
         passed.fold(&batch, decoded, wanted);
-        progress(end);
     }
+    if passed.follower.other_format.is_none() {
+        passed.fold_tail(&batches, nuls, wanted);
+    }
+    progress(end);
     Ok(passed)
 }
 
@@ -95,11 +102,14 @@ impl Passed {
             }
             self.take_damage();
         }
-        let rest = batch.rest();
-        if rest.is_empty() {
+    }
+
+    fn fold_tail(&mut self, batches: &Batches<'_>, nuls: u64, wanted: &[(u64, Hash)]) {
+        let (offset, rest) = batches.rest();
+        if rest.is_empty() && nuls == 0 {
             return;
         }
-        self.tail = self.follower.take_tail(batch.offset + batch.ended() as u64, rest);
+        self.tail = self.follower.take_tail(offset, rest, nuls);
         if let Tail::NoNewline { record, offset, .. } = self.tail.clone() {
             self.saw(offset, &record, wanted, self.follower.damage.is_empty());
         }
@@ -136,17 +146,19 @@ type Decoded = Vec<Result<Record, Fault>>;
 /// Decodes a batch on two cores; this one does `first` before it helps.
 fn decode(batch: &Batch, first: impl FnOnce()) -> Decoded {
     let cursor = AtomicUsize::new(0);
-    if batch.bytes.len() < SHARED_BYTES_MIN {
+    if batch.span.len() < SHARED_BYTES_MIN {
         first();
         return in_order(share(batch, &cursor));
     }
     let shares = std::thread::scope(|scope| {
-        let helper = scope.spawn(|| share(batch, &cursor));
+        // Where the system gives no thread, this one does all of it.
+        let helper = std::thread::Builder::new().spawn_scoped(scope, || share(batch, &cursor));
         first();
         let mut shares = share(batch, &cursor);
-        match helper.join() {
-            Ok(more) => shares.extend(more),
-            Err(panic) => std::panic::resume_unwind(panic),
+        match helper.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(more)) => shares.extend(more),
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => {}
         }
         shares
     });
@@ -171,65 +183,82 @@ fn share(batch: &Batch, cursor: &AtomicUsize) -> Vec<(usize, Decoded)> {
     }
 }
 
-/// Some whole lines; the last batch of a file may have a rest behind them.
+/// Some whole lines.
 struct Batch {
+    /// Where `bytes` begin in the file.
     offset: u64,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     /// The whole lines, without their newlines.
     lines: Vec<Range<usize>>,
+    /// From the first of them to behind the newline of the last.
+    span: Range<usize>,
 }
 
 impl Batch {
-    fn new(offset: u64, bytes: Vec<u8>) -> Self {
-        let mut from = 0;
-        let lines =
-            memchr::memchr_iter(b'\n', &bytes).map(|at| std::mem::replace(&mut from, at + 1)..at).collect();
-        Self { offset, bytes, lines }
-    }
-
     fn line(&self, range: &Range<usize>) -> (u64, &[u8]) {
         (self.offset + range.start as u64, self.bytes.get(range.clone()).unwrap_or_default())
-    }
-
-    fn ended(&self) -> usize {
-        self.lines.last().map_or(0, |last| last.end + 1)
-    }
-
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(self.ended()..).unwrap_or_default()
     }
 }
 
 struct Batches<'f> {
     file: &'f dyn StoredFile,
+    /// Where to read on.
     at: u64,
     end: u64,
-    /// The beginning of a line whose end was not read yet.
-    carry: Vec<u8>,
+    /// What was read last.
+    bytes: Arc<Vec<u8>>,
+    /// How much of it was handed out in batches.
+    handed: usize,
 }
 
-impl Batches<'_> {
+impl<'f> Batches<'f> {
+    fn new(file: &'f dyn StoredFile, end: u64) -> Self {
+        Self { file, at: 0, end, bytes: Arc::default(), handed: 0 }
+    }
+
     fn next(&mut self) -> io::Result<Option<Batch>> {
-        let mut bytes = std::mem::take(&mut self.carry);
-        let offset = self.at - bytes.len() as u64;
+        if let Some(batch) = self.batch() {
+            return Ok(Some(batch));
+        }
+        let carry = self.bytes.get(self.handed..).unwrap_or_default();
+        storage::headroom(carry.len() as u64)?;
+        let mut bytes = carry.to_vec();
+        (self.bytes, self.handed) = (Arc::default(), 0);
         loop {
             let searched = bytes.len();
             // A long line is read in growing steps, so that it is not searched and moved over and over.
             let step = BATCH_BYTES.max(searched as u64).min(self.end - self.at);
-            if step == 0 {
-                return Ok((!bytes.is_empty()).then(|| Batch::new(offset, bytes)));
+            if step > BATCH_BYTES {
+                storage::headroom((searched as u64 + step) * LINE_COPIES)?;
             }
             bytes.resize(searched + usize::try_from(step).unwrap_or(0), 0);
             let read = self.file.read_at(self.at, bytes.get_mut(searched..).unwrap_or_default())?;
             bytes.truncate(searched + read);
             self.at += read as u64;
-            if read == 0 {
-                // Somebody cut it meanwhile.
-                self.end = self.at;
-            } else if let Some(newline) = memchr::memrchr(b'\n', bytes.get(searched..).unwrap_or_default()) {
-                self.carry = bytes.split_off(searched + newline + 1);
-                return Ok(Some(Batch::new(offset, bytes)));
+            let whole = memchr::memchr(b'\n', bytes.get(searched..).unwrap_or_default()).is_some();
+            if read == 0 || whole {
+                self.bytes = Arc::new(bytes);
+                return Ok(self.batch());
             }
         }
+    }
+
+    /// Lines that are read already.
+    fn batch(&mut self) -> Option<Batch> {
+        let unread = self.bytes.get(self.handed..).unwrap_or_default();
+        let mut from = self.handed;
+        let lines: Vec<Range<usize>> = memchr::memchr_iter(b'\n', unread)
+            .take(BATCH_LINES)
+            .map(|at| std::mem::replace(&mut from, self.handed + at + 1)..self.handed + at)
+            .collect();
+        let span = std::mem::replace(&mut self.handed, from)..from;
+        let offset = self.at - self.bytes.len() as u64;
+        (!lines.is_empty()).then(|| Batch { offset, bytes: self.bytes.clone(), lines, span })
+    }
+
+    /// What stands behind the last newline, once every batch was handed out, and where it begins.
+    fn rest(&self) -> (u64, &[u8]) {
+        let rest = self.bytes.get(self.handed..).unwrap_or_default();
+        (self.at - rest.len() as u64, rest)
     }
 }

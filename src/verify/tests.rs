@@ -796,6 +796,7 @@ fn every_code_is_found_where_it_belongs() {
         Code::ForeignOwner,
         Code::LeftoverFile,
         Code::QuarantineUnchecked,
+        Code::OtherName,
         Code::TreeMissing,
         Code::BranchContent,
         Code::BranchMarker,

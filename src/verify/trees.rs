@@ -12,8 +12,9 @@ use crate::json::View;
 use crate::lock;
 use crate::record::Kind;
 use crate::recovery;
-use crate::storage::{self, Storage, StoredFile};
+use crate::storage::{Storage, StoredFile};
 use crate::tree::{self, Parent, Tail, Tree};
+use crate::treefile;
 use crate::turn::{Retain, Session, Turn};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -22,11 +23,6 @@ use std::time::Duration;
 
 /// Ids named in one message; the rest is counted.
 const NAMED_MAX: usize = 20;
-
-/// Reads a session file; a link at its end is followed, since the file is the agent's.
-pub(super) fn read(storage: &dyn Storage, path: &Path) -> io::Result<Tree> {
-    Ok(tree::read(storage::read_whole(storage, path)?))
-}
 
 /// What is to be said about a session file as such.
 pub(super) fn file(path: &Path, tree: &Tree, report: &mut Report) {
@@ -79,7 +75,7 @@ fn compare(storage: &dyn Storage, loaded: &Loaded, which: Trees<'_>, report: &Re
         // The genesis is still to be written: the file at hand may know better.
         if let Trees::At(path) = which {
             let known = Known { session: session_of_name(&report.path), ..Known::default() };
-            match read(storage, path) {
+            match treefile::load(storage, path) {
                 Ok(tree) => known.check(path, &tree, &mut findings),
                 Err(error) => findings.push(unreadable(path, &error)),
             }
@@ -90,13 +86,13 @@ fn compare(storage: &dyn Storage, loaded: &Loaded, which: Trees<'_>, report: &Re
     let owners = owners(session, which);
     if let (true, Trees::At(path)) = (owners.is_empty(), which) {
         // No turn has a tree, at least none that is left.
-        match read(storage, path) {
+        match treefile::load(storage, path) {
             Ok(tree) => known.check(path, &tree, &mut findings),
             Err(error) => findings.push(unreadable(path, &error)),
         }
     }
     for (path, owner) in owners {
-        let tree = match read(storage, &path) {
+        let tree = match treefile::load(storage, &path) {
             Ok(tree) => Some(tree),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
@@ -368,6 +364,13 @@ impl<'a> Known<'a> {
             let marker = if &*entry.kind == "custom" { tree::marker(tree.text(index)) } else { None };
             if let Some(marker) = marker {
                 if Some(&marker.session) != self.session.as_ref() {
+                    if self.is_ours(entry, &marker) {
+                        let message = format!(
+                            "marker {} of turn {} says session {:?}, and its id is one of this journal",
+                            entry.id, marker.turn, marker.session
+                        );
+                        findings.push(at(Code::BranchContent, path, entry, message));
+                    }
                     continue;
                 }
                 ours.insert(&entry.id);
@@ -399,11 +402,21 @@ impl<'a> Known<'a> {
         }
     }
 
+    /// Whether the journal has the record that a marker names, of the turn that it names.
     fn carries(&self, marker: &tree::Marker) -> bool {
         let record = marker.head.split_once(':').and_then(|(seq, hash)| {
             self.history?.get(seq.parse().ok()?).filter(|record| record.hash.as_str() == hash)
         });
-        record.is_some() && self.turns.contains(marker.turn.as_str())
+        let turn = record.and_then(|record| record.kind.turn());
+        turn.is_some_and(|turn| turn.as_str() == marker.turn && self.turns.contains(turn.as_str()))
+    }
+
+    /// Whether the id of a marker is the one that this journal gives it, whatever session it says.
+    fn is_ours(&self, entry: &tree::EntryLine, marker: &tree::Marker) -> bool {
+        let (Parent::Id(parent), Some((_, hash))) = (&entry.parent, marker.head.split_once(':')) else {
+            return false;
+        };
+        self.carries(marker) && tree::entry_id(&marker.turn, hash, parent) == *entry.id
     }
 }
 

@@ -174,3 +174,49 @@ fn what_only_others_show(journal: &[u8], clean: &[usize]) {
         assert!(codes.iter().any(|code| ["TK072", "TK074"].contains(code)), "cut at {cut}: {codes:?}");
     }
 }
+
+/// A branch that `recover` wrote: what no record vouches for in it are time stamps alone.
+#[test]
+fn every_flipped_bit_of_a_recovered_branch_is_found() {
+    let sandbox = Sandbox::new();
+    sandbox.write("chat.jsonl", crate::kit::small_tree());
+    let words = ["admit", "s", "--text", "Build it", "--owner-pid", "none", "--tree", "chat.jsonl"];
+    let ticket = sandbox.run(words).ok().line();
+    sandbox.announce(&ticket, &[("c1", "bash", serde_json::json!({"command": "make"}))]);
+    sandbox.step(&ticket, ["claim", "c1"]).ok();
+    let before = std::fs::read(sandbox.path("chat.jsonl")).unwrap().len();
+    sandbox.run(["recover", "s", "--owner-pid", "none"]).ok();
+    let tree = std::fs::read(sandbox.path("chat.jsonl")).unwrap();
+    let verify = ["verify", "s", "--with-tree", "-q"];
+    sandbox.run(verify).ok();
+    let text = std::str::from_utf8(&tree).unwrap();
+    let stamps_at: Vec<std::ops::Range<usize>> = text
+        .match_indices("\"timestamp\":")
+        .map(|(at, key)| {
+            let value = at + key.len();
+            value..value + text[value + 1..].find(['"', ',', '}']).unwrap() + 2
+        })
+        .collect();
+    let stamp = |byte: usize| {
+        stamps_at.iter().any(|range| range.start - "'timestamp':".len() <= byte && byte < range.end)
+    };
+    let mut stamps = 0;
+    // Odd, so that each bit of a byte has its turn.
+    for bit in (before * 8..(tree.len() - 1) * 8).step_by(stride(61, 7)) {
+        let mut flipped = tree.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        sandbox.write("chat.jsonl", &flipped);
+        let ran = sandbox.run(verify);
+        match ran.code() {
+            0 if stamp(bit / 8) => stamps += 1,
+            3 | 13 => {}
+            code => panic!("bit {bit}: exit {code}: {}", ran.all()),
+        }
+    }
+    assert!(stamps > 0, "time stamps are not compared");
+    for cut in (before..tree.len() - 1).step_by(stride(17, 1)) {
+        sandbox.write("chat.jsonl", &tree[..cut]);
+        let ran = sandbox.run(verify);
+        assert!([3, 13].contains(&ran.code()), "cut at {cut}: {}", ran.all());
+    }
+}

@@ -36,6 +36,7 @@ mod io;
 mod killed;
 mod killed_others;
 mod kit;
+mod memory;
 mod message;
 mod nested;
 mod onto_live;

@@ -359,3 +359,96 @@ fn a_session_that_is_called_like_a_path_is_found_by_every_command() {
         }
     }
 }
+
+/// What the commands make of a root: `verify`, `inspect`, of one session and of all, and three that write.
+fn codes(sandbox: &Sandbox, ticket: &str) -> Vec<i32> {
+    let commands: [&[&str]; 7] = [
+        &["verify", "s"],
+        &["verify", "--all"],
+        &["inspect", "s"],
+        &["inspect"],
+        &["admit", "s", "--text", "x", "--owner-pid", "none"],
+        &["step", "--ticket", ticket, "heartbeat"],
+        &["recover", "s", "--owner-pid", "none"],
+    ];
+    commands.iter().map(|words| sandbox.run(*words).code()).collect()
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_the_same_to_every_command() {
+    for place in ["sessions", "sessions/s.jsonl", "quarantine", "spool", "policy.json"] {
+        let sandbox = Sandbox::new();
+        let ticket = furnished(&sandbox);
+        std::fs::rename(sandbox.root().join(place), sandbox.path("elsewhere")).unwrap();
+        symlink("nowhere", sandbox.root().join(place)).unwrap();
+        let before = sandbox.everything();
+        assert_eq!(codes(&sandbox, &ticket), [6; 7], "{place}");
+        assert!(before == sandbox.everything(), "{place}: something was written");
+        // A file elsewhere is no matter of the root.
+        if place != "policy.json" {
+            sandbox.write("alone.jsonl", "");
+            sandbox.run(["verify", "./alone.jsonl"]).exits(13);
+        }
+    }
+    // The root itself may be a link; behind this one there is none.
+    let sandbox = Sandbox::new();
+    symlink("nowhere", sandbox.root()).unwrap();
+    assert_eq!(codes(&sandbox, "s:t:1"), [8, 8, 8, 8, 1, 8, 8]);
+    assert!(!sandbox.path("nowhere").exists());
+}
+
+/// Pipes, sockets, devices and folders where files belong, and where folders do: nothing hangs, nothing is written.
+#[test]
+fn what_is_no_file_is_refused_in_the_place_of_each() {
+    type Put = fn(&Sandbox, &Path);
+    let kinds: [(&str, Put); 4] = [
+        ("pipe", |sandbox, at| drop(sandbox.program("mkfifo", [at]).go().ok())),
+        ("socket", |_, at| drop(std::os::unix::net::UnixListener::bind(at).unwrap())),
+        // Only root can make a device.
+        ("device", |sandbox, at| {
+            drop(sandbox.program("mknod", [at.as_os_str(), "c".as_ref(), "1".as_ref(), "5".as_ref()]).go())
+        }),
+        ("folder", |_, at| std::fs::create_dir(at).unwrap()),
+    ];
+    let places = [
+        ("sessions/s.jsonl", [1, 1, 1, 1, 9, 9, 9]),
+        ("policy.json", [1; 7]),
+        ("sessions", [1; 7]),
+        ("quarantine", [1; 7]),
+        ("spool", [1; 7]),
+    ];
+    for (place, expected) in places {
+        for (kind, put) in kinds {
+            if kind == "folder" && !place.contains('.') {
+                continue;
+            }
+            let sandbox = Sandbox::new();
+            let ticket = furnished(&sandbox);
+            let at = sandbox.root().join(place);
+            std::fs::rename(&at, sandbox.path("elsewhere")).unwrap();
+            put(&sandbox, &at);
+            if !at.exists() {
+                eprintln!("skipped: {place} as a {kind}, which cannot be made here");
+                continue;
+            }
+            let before = names(&sandbox.root());
+            assert_eq!(codes(&sandbox, &ticket), expected, "{place} is a {kind}");
+            assert_eq!(before, names(&sandbox.root()), "{place} is a {kind}: something was written");
+        }
+    }
+}
+
+#[test]
+fn a_file_with_two_names_is_reported() {
+    for place in ["sessions/s.jsonl", "policy.json", "quarantine"] {
+        let sandbox = Sandbox::new();
+        furnished(&sandbox);
+        let at = sandbox.root().join(place);
+        let file = if at.is_dir() { at.join(&names(&at)[0]) } else { at };
+        assert!(!sandbox.run(["verify", "--all"]).ok().stdout.contains("TK055"));
+        std::fs::hard_link(&file, sandbox.path("other")).unwrap();
+        let told = sandbox.run(["verify", "--all"]).ok().stdout;
+        let named = format!("{}: it has 2 names", file.display());
+        assert!(told.contains("TK055 other-name warning") && told.contains(&named), "{told}");
+    }
+}

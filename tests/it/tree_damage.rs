@@ -109,6 +109,44 @@ fn an_entry_lost_in_the_middle_is_written_where_it_stood() {
     }
 }
 
+/// The hint of such a finding says what `recover` does, and that it may not do it once the turn is closed.
+#[test]
+fn what_the_hint_of_a_lost_entry_says_is_so() {
+    let lose = |sandbox: &Sandbox, what: &str| {
+        let mut lines = split(&bytes(sandbox));
+        let is_it = |line: &Vec<u8>| String::from_utf8_lossy(line).contains(what);
+        let at = lines.iter().rposition(is_it).unwrap();
+        lines[at] = nothing_of(&lines[at]);
+        std::fs::write(sandbox.path(FILE), lines.concat()).unwrap();
+        let told = verdict(sandbox).exits(3).stdout;
+        assert!(told.contains("TK073") && told.contains("what is missing then, of a closed turn"), "{told}");
+    };
+    let recovered = |closed: bool| {
+        let sandbox = Sandbox::new();
+        sandbox.write(FILE, small_tree());
+        let words = ["admit", "s", "--text", "Go", "--owner-pid", "none", "--tree", FILE];
+        let ticket = sandbox.run(words).ok().line();
+        sandbox.announce(&ticket, &asks()[..1]);
+        sandbox.step(&ticket, ["claim", "c1"]).ok();
+        let ticket = sandbox.run(["recover", "s", "--owner-pid", "none"]).ok().line();
+        if closed {
+            sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+            sandbox.step(&ticket, ["settle"]).ok();
+        }
+        sandbox
+    };
+    for closed in [false, true] {
+        let sandbox = recovered(closed);
+        lose(&sandbox, "toolResult");
+        recover(&sandbox).exits(if closed { 10 } else { 0 });
+        assert_eq!(verdict(&sandbox).code(), 0, "closed: {closed}");
+    }
+    let sandbox = recovered(true);
+    lose(&sandbox, "turnkeep.branch");
+    recover(&sandbox).exits(10);
+    assert!(verdict(&sandbox).exits(3).stdout.contains("TK073"), "a marker of a closed turn");
+}
+
 #[test]
 fn a_branch_that_is_unsound_is_not_written_behind() {
     type Change = fn(&[Vec<u8>]) -> Vec<u8>;

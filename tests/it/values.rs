@@ -429,6 +429,69 @@ fn nothing_that_people_read_is_obeyed_by_a_terminal() {
     }
 }
 
+/// The same of what is said about words that the command line refuses.
+#[test]
+fn a_refused_command_line_is_shown_as_text() {
+    let sandbox = Sandbox::new();
+    for (words, shown) in [
+        (vec!["--bad\u{1b}[2J"], r"--bad\u{1b}[2J"),
+        (vec!["\u{1b}[2J"], r"\u{1b}[2J"),
+        (vec!["step", "message", "--format", "\u{1b}]0;x\u{7}"], r"\u{1b}]0;x\u{7}"),
+        (vec!["--color", "\u{9b}31m", "inspect"], r"\u{9b}31m"),
+        (vec!["inspect", "--wait", "\u{202e}1"], r"\u{202e}1"),
+    ] {
+        for more in [&[] as &[&str], &["--color=always"]] {
+            if words.contains(&"--color") && !more.is_empty() {
+                continue;
+            }
+            let ran = sandbox.run([more, &words].concat()).exits(2).says(shown);
+            let obeyed = |char: char| (char.is_control() && char != '\n') || char == '\u{202e}';
+            assert!(!ran.stderr.contains(obeyed), "{words:?}: {:?}", ran.stderr);
+        }
+        // A document has the word as it is, spelled as JSON spells it.
+        let ran = sandbox.run([&["--json"], &words[..]].concat()).exits(2);
+        let message = text(&ran.error("usage")["message"]);
+        assert!(
+            words
+                .iter()
+                .any(|word| message.contains(word) && word.contains(|char: char| !char.is_ascii_graphic())),
+            "{message:?}"
+        );
+    }
+}
+
+#[test]
+fn a_refused_command_line_and_help_are_coloured_as_asked() {
+    let sandbox = Sandbox::new();
+    let colored = |text: &str| text.contains("\u{1b}[");
+    for words in [&["--bad"] as &[&str], &["--help"], &["step", "--help"], &["step", "nonsense"]] {
+        let said = |more: &[&str]| {
+            let ran = sandbox.run([more, words].concat());
+            ran.stdout + &ran.stderr
+        };
+        assert!(!colored(&said(&[])) && !colored(&said(&["--color", "never"])), "{words:?} in a pipe");
+        assert!(colored(&said(&["--color", "always"])) && colored(&said(&["--color=always"])), "{words:?}");
+        assert!(!colored(&said(&["--color=always", "--color=never"])), "{words:?}: the last one counts");
+        if !sandbox.has("script") {
+            eprintln!("skipped: a terminal, since there is no `script`");
+            continue;
+        }
+        let on_terminal = |more: &str, key: &str, value: &str| {
+            let line = format!("turnkeep {more} {}", words.join(" "));
+            sandbox
+                .program("script", ["-qec", &line, "/dev/null"])
+                .env("TERM", "xterm")
+                .env(key, value)
+                .go()
+                .stdout
+        };
+        assert!(colored(&on_terminal("", "X", "")), "{words:?} on a terminal");
+        assert!(!colored(&on_terminal("--color never", "X", "")), "{words:?} without");
+        assert!(!colored(&on_terminal("", "NO_COLOR", "1")), "{words:?} with NO_COLOR");
+        assert!(!colored(&on_terminal("", "TERM", "dumb")), "{words:?} on a dumb terminal");
+    }
+}
+
 /// What nobody could record is not read to its end.
 #[test]
 fn input_without_an_end_is_refused() {

@@ -50,6 +50,8 @@ pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
     let (id, turn) = if turn.is_some() && !exists(&id) { (name.to_owned(), None) } else { (id, turn) };
     let path = context.root.journal(&id)?;
     if !exists(&id) {
+        // Behind a link that leads nowhere there may be such a session.
+        context.root.refuse_links(context.storage.as_ref())?;
         return Err(no_session(context, &id));
     }
     Ok(Place { path, id: Some(id), turn })
@@ -143,7 +145,7 @@ pub(super) fn as_of(context: &Context, place: &Place, seq: u64) -> Result<Seen, 
     let failed =
         |source| Failure::from(JournalError::Io { action: "read", path: place.path.clone(), source });
     let file = context.storage.open_read(&place.path).map_err(failed)?;
-    let mut lines = Lines::new(file.as_ref(), offset);
+    let mut lines = Lines::new(file.as_ref(), offset).map_err(failed)?;
     lines.advance().map_err(failed)?;
     let end = offset + lines.line().len() as u64 + 1;
     drop(lines);
@@ -272,7 +274,7 @@ pub(super) fn all(context: &Context) -> Result<Vec<Place>, Failure> {
 fn holds(context: &Context, path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let file = context.storage.open_read(path)?;
     let finder = memmem::Finder::new(bytes);
-    let mut lines = Lines::new(file.as_ref(), 0);
+    let mut lines = Lines::new(file.as_ref(), 0)?;
     while lines.advance()?.is_some() {
         if finder.find(lines.line()).is_some() {
             return Ok(true);

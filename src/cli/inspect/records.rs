@@ -57,15 +57,13 @@ fn print(context: &Context, place: &Place, filter: &Filter, end: u64) -> Result<
     let failed =
         |source| Failure::from(JournalError::Io { action: "read", path: place.path.clone(), source });
     let file = context.storage.open_read(&place.path).map_err(failed)?;
-    let mut lines = Lines::new(file.as_ref(), 0);
+    let mut lines = Lines::new(file.as_ref(), 0).map_err(failed)?;
     let mut gathered = Vec::new();
     while let Some((offset, _)) = lines.advance().map_err(failed)? {
         if offset >= end {
             break;
         }
-        // NULs behind a whole record that lacks its newline are no part of it.
-        let kept = lines.line().iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let line = lines.line().get(..kept).unwrap_or_default();
+        let line = lines.line();
         if chain::decode(line).is_ok_and(|record| filter.takes(&record)) {
             gathered.extend_from_slice(line);
             gathered.push(b'\n');

@@ -47,7 +47,7 @@ fn line(bytes: &[u8]) {
 
 fn tail(bytes: &[u8], offset: u64) {
     let (end, many) = (offset + bytes.len() as u64, bytes.len() as u64);
-    match scan::tail(bytes, offset) {
+    match scan::tail(bytes, 0, offset) {
         Tail::Clean => assert!(bytes.is_empty()),
         Tail::NoNewline { record, offset: from, end: to, nuls } => {
             assert!(from == offset && to + nuls == end && !record.hash.as_str().is_empty());
