@@ -245,6 +245,22 @@ mod tests {
     }
 
     #[test]
+    fn nuls_that_were_counted_are_as_good_as_nuls_that_were_read() {
+        let line = genesis();
+        let (half, damaged) = (&line[..line.len() / 2], [&line, b"\x0b".as_slice()].concat());
+        for text in [b"".as_slice(), half, &line, &damaged] {
+            for (read, counted) in [(0, 0), (0, 3), (3, 0), (2, 1)] {
+                let nuls = read + counted;
+                let whole = [text, &vec![0; nuls]].concat();
+                let seen = tail(&[text, &vec![0; read]].concat(), counted as u64, 5);
+                assert_eq!(seen, tail(&whole, 0, 5), "{} bytes, {read} and {counted}", text.len());
+            }
+        }
+        assert_eq!(tail(b"", 0, 5), Tail::Clean);
+        assert_eq!(tail(b"", 3, 5), Tail::Torn { offset: 5, bytes: 3 });
+    }
+
+    #[test]
     fn a_record_that_lost_its_newline_to_something_else_is_damage() {
         let mut line = genesis();
         line.push(b'\x0b');

@@ -402,4 +402,33 @@ mod tests {
         let backwards = read_exact_range(file.as_ref(), 7, 3).expect_err("backwards");
         assert_eq!(backwards.kind(), io::ErrorKind::InvalidInput);
     }
+
+    #[test]
+    fn nuls_at_the_end_are_counted_across_chunks() {
+        const CHUNK: usize = 64 * 1024;
+        for nuls in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK] {
+            for before in [b"".as_slice(), b"x", b"\0x", &[b'x'; CHUNK]] {
+                let storage = MemoryStorage::new();
+                storage.write("/f", &[before, &vec![0; nuls]].concat());
+                let file = storage.open_read(Path::new("/f")).expect("opened");
+                let end = file.len().expect("a length");
+                assert_eq!(nuls_before(file.as_ref(), end).expect("read"), nuls as u64, "{}", before.len());
+            }
+        }
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_an_error() {
+        headroom(0).expect("nothing");
+        headroom(1024 * 1024).expect("a little");
+        for bytes in [1 << 62, u64::MAX] {
+            assert_eq!(headroom(bytes).expect_err("too much").kind(), io::ErrorKind::OutOfMemory);
+            let mut growth = Growth::default();
+            assert_eq!(growth.take(bytes).expect_err("too much").kind(), io::ErrorKind::OutOfMemory);
+        }
+        let mut growth = Growth::default();
+        (0..10_000).try_for_each(|_| growth.take(1024)).expect("a little");
+        let (taken, asked) = (growth.taken, growth.asked);
+        assert!(taken == 10_000 * 1024 && asked > 0 && taken - asked < 8 * 1024 * 1024, "{taken}, {asked}");
+    }
 }

@@ -914,3 +914,12 @@ fn the_same_entry_may_hang_elsewhere_and_be_of_another_time() {
     let custom = |time| format!(r#"{{"id":"i","data":1,"timestamp":"{time}"}}"#);
     assert!(same_entry(&custom(1), &custom(2)));
 }
+
+#[test]
+fn memory_is_asked_for_by_bytes_and_by_lines() {
+    assert_eq!(memory_for(b""), 1024);
+    assert_eq!(memory_for(b"ab"), 2 * 4 + 1024);
+    assert_eq!(memory_for(b"ab\n\n"), 4 * 4 + 3 * 1024);
+    // Each byte that is no text is read as three.
+    assert_eq!(memory_for(b"\xff\xff"), 2 * 12 + 1024);
+}
