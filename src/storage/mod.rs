@@ -407,7 +407,7 @@ mod tests {
     fn nuls_at_the_end_are_counted_across_chunks() {
         const CHUNK: usize = 64 * 1024;
         for nuls in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK] {
-            for before in [b"".as_slice(), b"x", b"\0x", &[b'x'; CHUNK]] {
+            for before in [b"".as_slice(), b"x", b"\0x", &vec![b'x'; CHUNK]] {
                 let storage = MemoryStorage::new();
                 storage.write("/f", &[before, &vec![0; nuls]].concat());
                 let file = storage.open_read(Path::new("/f")).expect("opened");
