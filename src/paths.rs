@@ -188,6 +188,18 @@ impl Root {
         }
         refuse_link(storage, &self.policy_file())
     }
+
+    /// That a session is not there is known only where its place can be looked at.
+    pub fn check_absent(&self, storage: &dyn Storage, id: &str) -> Result<(), PathError> {
+        self.refuse_links(storage)?;
+        let path = self.journal(id)?;
+        match storage.inspect(&path) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(PathError::Inspect { path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The name of a session's journal without its ending. One id has one name, and two never share one.
@@ -650,6 +662,20 @@ mod tests {
         storage.write("/other/sessions", b"");
         let told = Root::new("/other").refuse_links(&storage).expect_err("a file");
         assert_eq!(told.to_string(), "/other/sessions is not a folder");
+    }
+
+    #[test]
+    fn a_session_is_absent_only_where_its_place_could_be_looked_at() {
+        let storage = MemoryStorage::new();
+        storage.write("/r/sessions/a.jsonl", b"");
+        let root = Root::new("/r");
+        root.check_absent(&storage, "b").expect("it is not there");
+        Root::new("/nowhere").check_absent(&storage, "b").expect("nothing is there");
+        storage.set_hook(|op| {
+            let denied = || crate::storage::Fault::Error(io::ErrorKind::PermissionDenied.into());
+            op.path.ends_with("b.jsonl").then(denied)
+        });
+        assert!(matches!(root.check_absent(&storage, "b"), Err(PathError::Inspect { .. })));
     }
 
     #[test]

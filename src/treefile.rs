@@ -64,7 +64,16 @@ pub fn check_writable(storage: &dyn Storage, path: &Path) -> Result<(), TreeFile
         Ok(real) => storage.open_append(&real).map(|_| ()).map_err(|source| failed("open", path, source)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().unwrap_or(Path::new("/"));
-            storage.resolve(folder).map(|_| ()).map_err(|source| failed("create", path, source))
+            let free = match storage.inspect(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => storage.may_create(folder),
+                Err(error) => Err(error),
+                // Whoever else made the link knows what is to be there.
+                Ok(_) => Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "a link stands there that leads nowhere",
+                )),
+            };
+            free.map_err(|source| failed("create", path, source))
         }
         Err(source) => Err(failed("open", path, source)),
     }
@@ -191,6 +200,9 @@ mod tests {
         let path = Path::new(FILE);
         check_writable(&disk(Some(HEADER)), path).expect("it is there");
         check_writable(&disk(None), path).expect("its folder is there");
+        let linked = disk(None);
+        linked.link(FILE, "/home/nothing");
+        assert!(matches!(check_writable(&linked, path), Err(TreeFileError::Io { action: "create", .. })));
         let nowhere = Path::new("/nowhere/chat.jsonl");
         assert!(matches!(
             check_writable(&disk(None), nowhere),

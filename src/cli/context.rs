@@ -152,6 +152,7 @@ impl Context {
         self.root.refuse_links(self.storage.as_ref())?;
         paths::refuse_link(self.storage.as_ref(), &path)?;
         if !self.has_session(id) {
+            self.root.check_absent(self.storage.as_ref(), id)?;
             return Err(journal::JournalError::NoSession {
                 id: id.to_owned(),
                 root: self.root.path().to_owned(),
@@ -376,15 +377,29 @@ fn root_path(given: Option<&Path>) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::usage("bad_root", format!("{}: {error}", path.display())))
 }
 
+/// Longest policy file, in bytes.
+const POLICY_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+fn read_at_most(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn policy(given: Option<&Path>, root: &Root, storage: &dyn Storage) -> Result<Policy, Failure> {
     let default = root.policy_file();
     let (path, named) = match given {
         Some(path) if !path.as_os_str().is_empty() => (path, true),
         _ => (default.as_path(), false),
     };
-    // What a person names may be a pipe.
-    let read = if named { std::fs::read(path) } else { storage::read_whole(storage, path) };
+    // What a person names may be a pipe, or have no end.
+    let read =
+        if named { read_at_most(path, POLICY_BYTES_MAX + 1) } else { storage::read_whole(storage, path) };
     match read {
+        Ok(bytes) if bytes.len() as u64 > POLICY_BYTES_MAX => Err(Failure::usage(
+            "bad_policy",
+            format!("the policy {} has more than {POLICY_BYTES_MAX} bytes, which none needs", path.display()),
+        )),
         Ok(bytes) => Ok(Policy::parse(&bytes, &path.display().to_string())?),
         Err(error)
             if !named

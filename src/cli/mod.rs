@@ -75,33 +75,41 @@ fn dispatch(context: &Context, command: Command) -> Result<Exit, Failure> {
     }
 }
 
-/// Reads the words without any styling, so that an escape in what is said of them can only be one of theirs.
-fn unstyled(words: &[OsString]) -> Option<clap::Error> {
-    command().styles(Styles::plain()).try_get_matches_from(words).err()
+/// What clap says of words, without any styling, so that an escape in it can only be one of theirs.
+fn unstyled(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
+    let same = command().styles(Styles::plain()).try_get_matches_from(words).err();
+    same.as_ref().unwrap_or(error).render().ansi().to_string()
 }
 
 /// Help and version are answers; anything else that clap refuses is usage.
 fn usage(outside: &Outside, error: &clap::Error, words: &[OsString]) -> Exit {
-    let plain = unstyled(words).map_or_else(String::new, |error| error.render().ansi().to_string());
     let options = || words.iter().take_while(|word| *word != "--");
-    if error.use_stderr() && options().any(|word| word == "--json") {
-        let output = Output::new(&outside.streams, true, false, args::Color::Never);
-        output.failure(&Failure::usage("usage", plain.trim_start_matches("error: ").trim_end()));
+    let json = options().any(|word| word == "--json");
+    let output = Output::new(&outside.streams, json, false, args::Color::Never);
+    let verbatim = unstyled(error, words.iter().cloned());
+    if error.use_stderr() && json {
+        output.failure(&Failure::usage("usage", verbatim.trim_start_matches("error: ").trim_end()));
         return Exit::Usage;
     }
+    // Each word is one line of text.
+    let spelled = words.iter().map(|word| output::one_line(&word.to_string_lossy()).into());
+    let plain = output::escaped(&unstyled(error, spelled));
     let streams = &outside.streams;
     let terminal = if error.use_stderr() { streams.err_is_terminal() } else { streams.out_is_terminal() };
-    let shown = output::escaped(&plain);
     // Where a word holds what a terminal obeys, it cannot be told from the styling any more.
-    let styled = shown == plain && output::shows_color(color_in(options()), terminal);
-    let text = if styled { error.render().ansi().to_string() } else { shown };
-    // The streams may be closed; nobody can be told then.
+    let styled = verbatim == plain && output::shows_color(color_in(options()), terminal);
+    let text = if styled { error.render().ansi().to_string() } else { plain };
     if error.use_stderr() {
+        // The stream may be closed; nobody can be told then.
         let _unheard = streams.err(text.as_bytes());
-        Exit::Usage
-    } else {
-        let _unheard = streams.out(text.as_bytes());
-        Exit::Done
+        return Exit::Usage;
+    }
+    match output::answered(streams.out(text.as_bytes())) {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            output.failure(&failure);
+            failure.exit
+        }
     }
 }
 

@@ -162,6 +162,11 @@ fn is_hostile(char: char) -> bool {
         || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
+/// The same on one line, whatever stands in names.
+pub fn one_line(text: &str) -> String {
+    escaped(text).replace('\n', "\\n")
+}
+
 /// The same on one line, cut to a width.
 pub fn brief(text: &str, chars_max: usize) -> String {
     let line = escaped(text).replace(['\n', '\t'], " ");
@@ -173,7 +178,8 @@ pub fn brief(text: &str, chars_max: usize) -> String {
     cut
 }
 
-fn answered(printed: io::Result<()>) -> Result<(), Failure> {
+/// What became of an answer; a reader that went away wanted no more of it.
+pub fn answered(printed: io::Result<()>) -> Result<(), Failure> {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::Unexpected, "answer_lost", format!("could not write the answer: {error}"))

@@ -363,6 +363,8 @@ impl Run<'_, '_> {
         recovery::check_tree(turn, &tree)?;
         let plan = branch::plan(&session.id, turn, history, &tree, Extent::Recover).map_err(refused)?;
         let header = recovery::needs_header(&tree).then(|| recovery::header_for(turn, history));
+        // What cannot be written is found out before anything is.
+        treefile::check_writable(self.context.storage.as_ref(), &path)?;
         Ok(Some(Missing { path, tree, header, write: plan.write }))
     }
 

@@ -6,7 +6,7 @@
 use super::args::VerifyArgs;
 use super::context::Context;
 use super::error::{Exit, Failure, chain};
-use super::output::escaped;
+use super::output::one_line;
 use crate::paths::{PathError, Root};
 use crate::storage::{self, Growth, ItemKind, Reading};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
@@ -167,7 +167,10 @@ fn target(
         Err(error) if error.kind() == io::ErrorKind::NotFound && known => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Behind a link that leads nowhere there may be such a session.
-            context.root.refuse_links(context.storage.as_ref())?;
+            match of_root {
+                Some(_) => context.root.check_absent(context.storage.as_ref(), word)?,
+                None => context.root.refuse_links(context.storage.as_ref())?,
+            }
             let root = context.root.path().display();
             let message = format!("there is neither a session {word:?} in {root} nor a file of that name");
             Err(Failure::new(Exit::NotFound, "no_session", message)
@@ -436,11 +439,6 @@ fn verdict_line(report: &Report) -> String {
     };
     let (path, verdict) = (report.path.display(), report.verdict());
     one_line(&format!("{path}: {verdict}, {} {units} in {} bytes{head}", report.records, report.bytes))
-}
-
-/// A finding is one line, whatever stands in names.
-fn one_line(text: &str) -> String {
-    escaped(text).replace('\n', "\\n")
 }
 
 /// The heads that were written down, by journal. No file yet means none.

@@ -496,16 +496,17 @@ fn save(storage: &dyn Storage, path: &Path, journal: &dyn StoredFile, repair: &R
     let mut file = match storage.create_new(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let mut file = storage.open_append(path)?;
+            let file = storage.open_append(path)?;
             let there = Range { offset: 0, bytes: file.len()? };
             if there.bytes == repair.range.bytes
                 && load::digest_range(file.as_ref(), &there)? == repair.sha256
             {
                 return file.sync_all();
             }
-            // An earlier try died in the middle of the copy; what it copied is still in the journal.
-            file.truncate(0)?;
-            file
+            // An earlier try died in the middle of the copy; what it copied is still in the journal. Anew, since the
+            // file may have another name too.
+            storage.remove_file(path)?;
+            storage.create_new(path)?
         }
         Err(error) => return Err(error),
     };

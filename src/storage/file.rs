@@ -7,7 +7,7 @@
 //! with the pages is told once, and a second sync on the same descriptor could say that all is well.
 
 use super::{DIR_MODE, FILE_MODE, Identity, Item, ItemKind, LockKind, Meta, Refused, Storage, StoredFile};
-use rustix::fs::OFlags;
+use rustix::fs::{Access, AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -84,6 +84,10 @@ impl Storage for FileStorage {
 
     fn link_target(&self, path: &Path) -> io::Result<PathBuf> {
         fs::read_link(path)
+    }
+
+    fn may_create(&self, folder: &Path) -> io::Result<()> {
+        Ok(rustix::fs::accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {

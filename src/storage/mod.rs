@@ -41,6 +41,10 @@ pub trait Storage: Send + Sync {
     fn inspect(&self, path: &Path) -> io::Result<Meta>;
     /// Where a link points, as it is spelled in the link.
     fn link_target(&self, path: &Path) -> io::Result<PathBuf>;
+    /// Whether names may be made in a folder, as far as that can be told without making one.
+    fn may_create(&self, folder: &Path) -> io::Result<()> {
+        self.resolve(folder).map(|_| ())
+    }
     /// The absolute path without links or dots; everything on it must exist.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
     /// Removes a name. Durable once its folder is synced.

@@ -4,11 +4,11 @@
 //! a file owns it and may be behind; of older ones what was recovered must still be there, as the journal has it.
 
 use super::{Code, Finding, Report, Severity, Trees};
-use crate::branch::{self, Extent, Trouble};
+use crate::branch::{self, Extent, Plan, Trouble};
 use crate::draft::History;
 use crate::journal::load::{self, Reach};
 use crate::journal::{Loaded, Setting};
-use crate::json::View;
+use crate::json::Raw;
 use crate::lock;
 use crate::record::Kind;
 use crate::recovery;
@@ -107,9 +107,9 @@ fn compare(storage: &dyn Storage, loaded: &Loaded, which: Trees<'_>, report: &Re
                 pair.file(&tree);
                 known.check(&path, &tree, pair.findings);
                 pair.branch(&tree);
-                for turn in earlier(session, owner, &tree) {
+                for turn in earlier(session, &loaded.history, owner, &tree) {
                     pair.turn = turn;
-                    pair.stands(&tree);
+                    pair.earlier(&tree);
                 }
             }
             None => pair.missing(),
@@ -130,12 +130,15 @@ fn owners<'s>(session: &'s Session, which: Trees<'_>) -> BTreeMap<PathBuf, &'s T
 }
 
 /// The turns that were admitted on the same file before its owner, and that were on what stands there now.
-fn earlier<'s>(session: &'s Session, owner: &Turn, tree: &Tree) -> Vec<&'s Turn> {
+fn earlier<'s>(session: &'s Session, history: &History, owner: &Turn, tree: &Tree) -> Vec<&'s Turn> {
     let of_owner = owner.tree.as_ref().map(|tree| &tree.path);
     let is_on_it = |turn: &&Turn| {
-        turn.tree_passed_on
-            && turn.tree.as_ref().map(|tree| &tree.path) == of_owner
+        let Some(admitted) = turn.tree.as_ref().filter(|_| turn.tree_passed_on) else { return false };
+        // A file that was not there yet had no header to tell it by.
+        let had_header = admitted.header_id.is_some();
+        Some(&admitted.path) == of_owner
             && recovery::check_header(turn, tree).is_ok()
+            && (had_header || !branch::ours(&session.id, turn, history, tree).is_empty())
     };
     session.turns.iter().filter(is_on_it).collect()
 }
@@ -231,18 +234,33 @@ impl Pair<'_> {
 
     /// Whether the branch says what the journal says.
     fn branch(&mut self, tree: &Tree) {
-        if self.stands(tree) {
+        if self.stands(tree).is_some() {
             self.behind(tree);
         }
     }
 
+    /// The same of a turn that a later one was admitted behind. What turnkeep wrote step by step and is gone from the
+    /// end cannot be told from what came late and was never written.
+    fn earlier(&mut self, tree: &Tree) {
+        let Some(plan) = self.stands(tree).filter(|_| branch::steps_write(self.turn)) else { return };
+        let lacking: Vec<String> = plan.write.iter().filter_map(entry_id).collect();
+        if !lacking.is_empty() {
+            let message = format!(
+                "the branch of turn {} lacks {}, and a later turn was admitted behind it: they were lost from its end, or came too late to be written",
+                self.turn.id,
+                named(&lacking)
+            );
+            self.add(Code::BranchEntryMissing, message).severity = Severity::Warning;
+        }
+    }
+
     /// Whether what is on the branch is what the journal says, and what was recovered is still there.
-    fn stands(&mut self, tree: &Tree) -> bool {
+    fn stands(&mut self, tree: &Tree) -> Option<Plan> {
         let there = match branch::plan(&self.session.id, self.turn, self.history, tree, Extent::Steps) {
             Ok(plan) => plan,
             Err(trouble) => {
                 self.trouble(trouble);
-                return false;
+                return None;
             }
         };
         if !there.lost.is_empty() {
@@ -251,21 +269,21 @@ impl Pair<'_> {
                 named(&there.lost)
             );
             self.add(Code::BranchEntryMissing, message);
-            return false;
+            return None;
         }
-        let there = there.entries - there.write.len() as u64;
+        let count = there.entries - there.write.len() as u64;
         let recovered = self.recovered_branch();
         let lost = recovered
-            .filter(|branch| tree.find(&branch.leaf).is_none() || there < branch.entries)
+            .filter(|branch| tree.find(&branch.leaf).is_none() || count < branch.entries)
             .map(|branch| (branch.leaf.clone(), branch.entries));
         if let Some((leaf, entries)) = lost {
             let message = format!(
                 "the branch that ended in entry {leaf} had {entries} entries when it was recovered, and some are gone"
             );
             self.add(Code::BranchEntryMissing, message);
-            return false;
+            return None;
         }
-        true
+        Some(there)
     }
 
     fn trouble(&mut self, trouble: Trouble) {
@@ -302,11 +320,7 @@ impl Pair<'_> {
     /// Which entries `recover` would write.
     fn lacking(&self, tree: &Tree) -> String {
         let planned = branch::plan(&self.session.id, self.turn, self.history, tree, Extent::Recover);
-        let ids: Vec<String> = planned
-            .iter()
-            .flat_map(|plan| &plan.write)
-            .filter_map(|entry| View::of(entry.get()).object()?.string("id"))
-            .collect();
+        let ids: Vec<String> = planned.iter().flat_map(|plan| &plan.write).filter_map(entry_id).collect();
         match ids.len() {
             0 => ": another writer's line is its last one".to_owned(),
             _ => format!("; it lacks {}", named(&ids)),
@@ -418,6 +432,10 @@ impl<'a> Known<'a> {
         };
         self.carries(marker) && tree::entry_id(&marker.turn, hash, parent) == *entry.id
     }
+}
+
+fn entry_id(entry: &Raw) -> Option<String> {
+    entry.view().object()?.string("id")
 }
 
 /// Ids joined by commas, the many cut short.

@@ -631,6 +631,7 @@ fn a_policy_that_cannot_be_read_keeps_nothing_but_decisions_back() {
         }
         sandbox.run(["recover", "s"]).exits(2).says("nothing was written");
         sandbox.run(["inspect", "s", "--next"]).exits(2);
+        sandbox.run(["inspect", "s", "--next", "--policy", "/dev/zero"]).exits(2).says("which none needs");
         let status = sandbox.run(["inspect", "s", "--json"]).ok().says("counts as never").json();
         assert_eq!(at(&status, "/calls/0/replay_now"), "never");
         assert!(!status["notes"].to_string().contains("built-in"), "{}", status["notes"]);

@@ -68,6 +68,9 @@ fn a_full_device_is_1_and_the_record_stands() {
         .says("No space left on device")
         .says("stands");
     assert_eq!(sandbox.last("s")["kind"], "heartbeat");
+    for words in [&["--help"] as &[&str], &["--version"], &["step", "--help"], &["inspect", "s"]] {
+        sandbox.cmd(words).stdout(full()).exits(1).says("No space left on device");
+    }
     sandbox.cmd(["admit", "new", "--text", "Hi"]).stdout(full()).exits(1);
     assert_eq!(sandbox.kinds("new"), ["opened", "admitted", "attempt"]);
     sandbox.step_cmd(&ticket, ["run", "--tool", "sh", "one", "--", "echo", "hi"]).stdout(full());

@@ -204,6 +204,24 @@ fn a_repair_that_was_killed_half_way_is_made_whole() {
     }
 }
 
+#[test]
+fn a_repair_writes_nothing_through_a_second_name() {
+    let sandbox = Sandbox::new();
+    crashed(&sandbox);
+    let journal = sandbox.journal_bytes("s");
+    let start = last_line(&journal);
+    let torn = &journal[start..start + 60];
+    let name = format!("s.{start}.{}", &forge::sha256(torn)[..16]);
+    let saved = sandbox.root().join("quarantine").join(name);
+    std::fs::create_dir_all(saved.parent().unwrap()).unwrap();
+    let other = sandbox.write("mine", "precious");
+    std::fs::hard_link(&other, &saved).unwrap();
+    std::fs::write(sandbox.journal_path("s"), &journal[..start + 60]).unwrap();
+    sandbox.recover(&Owner::start(), "s", &[]);
+    assert_eq!(std::fs::read(&saved).unwrap(), torn);
+    assert_eq!(std::fs::read(&other).unwrap(), b"precious");
+}
+
 /// Runs `recover` and demands that it refuses and touches nothing.
 #[track_caller]
 fn refused(sandbox: &Sandbox, code: i32, kind: &str) -> serde_json::Value {

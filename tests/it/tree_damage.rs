@@ -434,6 +434,12 @@ fn what_was_recovered_is_compared_whatever_came_behind_it() {
             }
             verdict(&sandbox).ok();
             let lines = split(&bytes(&sandbox));
+            let file = sandbox.path(FILE);
+            // Under another header it is another file.
+            let other = string(lines.concat()).replace("0190a000", "0190b000");
+            std::fs::write(&file, &other).unwrap();
+            assert!(!verdict(&sandbox).exits(3).stdout.contains("TK073"));
+            std::fs::write(&file, lines.concat()).unwrap();
             let ours = (3..first).filter(|at| !string(lines[*at].clone()).contains("turnkeep.branch"));
             for at in ours {
                 for (what, line) in [("other", other_content(&lines[at])), ("gone", nothing_of(&lines[at]))] {
@@ -446,4 +452,60 @@ fn what_was_recovered_is_compared_whatever_came_behind_it() {
             }
         }
     }
+}
+
+/// What steps wrote may be gone from the end of an older turn, where nothing hangs on it: that is told.
+#[test]
+fn an_older_turn_that_lost_its_end_is_warned_of() {
+    let sandbox = Sandbox::new();
+    sandbox.write(FILE, small_tree());
+    let turn = |text: &str| {
+        let words = ["admit", "s", "--text", text, "--owner-pid", "none", "--tree", FILE];
+        let ticket =
+            sandbox.run([&words[..], &["--tree-mode", "append", "--leaf", "a2"]].concat()).ok().line();
+        sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+        sandbox.step(&ticket, ["settle"]).ok();
+    };
+    turn("one");
+    let first = split(&bytes(&sandbox)).len();
+    turn("two");
+    assert!(!verdict(&sandbox).ok().stdout.contains("TK073"));
+    let mut lines = split(&bytes(&sandbox));
+    lines.remove(first - 1);
+    std::fs::write(sandbox.path(FILE), lines.concat()).unwrap();
+    assert!(verdict(&sandbox).ok().stdout.contains("TK073 branch-entry-missing warning"));
+}
+
+/// A file that was not there at the first admission, and another one in its place later.
+#[test]
+fn a_file_that_took_the_place_of_another_is_not_that_one() {
+    for mode in ["append", "branch"] {
+        let sandbox = Sandbox::new();
+        let turn = || {
+            let words =
+                ["admit", "s", "--text", "x", "--owner-pid", "none", "--tree", FILE, "--tree-mode", mode];
+            let ticket = sandbox.run(words).ok().line();
+            sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+            let ticket = text(&recover(&sandbox).ok().json()["ticket"]);
+            sandbox.step(&ticket, ["settle"]).ok();
+        };
+        turn();
+        std::fs::rename(sandbox.path(FILE), sandbox.path("old.jsonl")).unwrap();
+        sandbox.write(FILE, small_tree());
+        turn();
+        assert!(!verdict(&sandbox).ok().stdout.contains("TK073"), "{mode}");
+    }
+}
+
+#[test]
+fn where_nothing_can_be_created_nothing_is_written() {
+    let sandbox = Sandbox::new();
+    std::os::unix::fs::symlink("nowhere", sandbox.path(FILE)).unwrap();
+    sandbox.run(["admit", "s", "--text", "x", "--owner-pid", "none", "--tree", FILE]).ok();
+    let before = sandbox.everything();
+    sandbox.run(["recover", "s", "--owner-pid", "none", "--dry-run"]).exits(1).says("leads nowhere");
+    recover(&sandbox).exits(1);
+    assert!(sandbox.everything() == before, "something was written");
+    sandbox.write("nowhere", small_tree());
+    recover(&sandbox).ok();
 }

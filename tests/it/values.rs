@@ -439,6 +439,7 @@ fn a_refused_command_line_is_shown_as_text() {
         (vec!["step", "message", "--format", "\u{1b}]0;x\u{7}"], r"\u{1b}]0;x\u{7}"),
         (vec!["--color", "\u{9b}31m", "inspect"], r"\u{9b}31m"),
         (vec!["inspect", "--wait", "\u{202e}1"], r"\u{202e}1"),
+        (vec!["inspect", "--wait", "1\nturnkeep: recovered"], r"1\nturnkeep: recovered"),
     ] {
         for more in [&[] as &[&str], &["--color=always"]] {
             if words.contains(&"--color") && !more.is_empty() {

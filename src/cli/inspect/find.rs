@@ -51,7 +51,7 @@ pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
     let path = context.root.journal(&id)?;
     if !exists(&id) {
         // Behind a link that leads nowhere there may be such a session.
-        context.root.refuse_links(context.storage.as_ref())?;
+        context.root.check_absent(context.storage.as_ref(), &id)?;
         return Err(no_session(context, &id));
     }
     Ok(Place { path, id: Some(id), turn })
