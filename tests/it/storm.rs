@@ -408,9 +408,12 @@ fn a_lock_that_does_not_lock_is_found() {
         return;
     }
     assert_eq!(judged(Lock::Slow), Vec::<String>::new());
-    let wrong = judged(Lock::Broken).join("\n");
+    // Which of two writers wins is up to the kernel: one storm may lose nothing.
+    let wrong: Vec<String> = (0..5).flat_map(|_| judged(Lock::Broken)).collect();
+    let wrong = wrong.join("\n");
     eprintln!("without a lock:\n{wrong}");
-    assert!(wrong.contains(" was told to "), "nothing is lost without a lock: {wrong}");
+    assert!(wrong.contains(" was told to "), "no number is told twice without a lock: {wrong}");
+    assert!(wrong.contains(" has the number "), "no number stands twice without a lock: {wrong}");
 }
 
 /// Whoever has the journal open and locked, and then starts turnkeep, shuts himself out: it does not take the lock

@@ -305,6 +305,26 @@ mod workloads {
         assert_eq!(writes, 2, "it is written and synced");
     }
 
+    /// A step finds the record that a dead writer wrote and did not sync: what is acknowledged then is durable.
+    #[test]
+    fn a_record_that_is_found_is_synced_before_it_is_acknowledged() {
+        // A message, and an answer.
+        for command in [1, 5] {
+            let mut script = script::branch();
+            script.begin_at(command);
+            let words = with_ticket(script.commands.first().expect("a command"), &script.ticket);
+            let whole = world::run(&script.disk.fork(), &world::honest, &words, Trouble::Nothing);
+            let append = whole.ops.iter().position(|op| op.kind == OpKind::Append).expect("a record");
+            let disk = script.disk.fork();
+            world::run(&disk, &world::honest, &words, Trouble::Stop(append + 1));
+            assert!(!disk.is_durable(), "{words:?} was stopped before its sync");
+            let again = world::run(&disk, &world::honest, &words, Trouble::Nothing);
+            let acked = again.ack().unwrap_or_else(|| panic!("the same step again: {again:?}"));
+            assert_eq!(Some(&acked), whole.ack().as_ref(), "{words:?} is told as it was recorded");
+            model::is_durable(&disk, &[acked]).unwrap_or_else(|why| panic!("{words:?}: {why}"));
+        }
+    }
+
     #[test]
     fn a_branch_survives_every_trouble() {
         nothing_is_found(&script::branch(), 43);

@@ -1,6 +1,6 @@
 //! The model: a list of what was acknowledged, and what follows from the records that are there.
 //!
-//! It reads journal and session file as plain JSON lines and shares no code with what it judges.
+//! It reads journal and session file as plain JSON lines and shares no code with what it judges but the digest.
 
 use super::script;
 use super::world::{self, Ack, Came, Front, JOURNAL, TREE, Trouble, in_root};
@@ -436,6 +436,12 @@ fn records(disk: &MemoryStorage) -> Vec<Value> {
         serde_json::from_slice(&line[..kept]).ok()
     });
     records.collect()
+}
+
+/// Behind every power cut there is what was acknowledged.
+pub(super) fn is_durable(disk: &MemoryStorage, acked: &[Ack]) -> Result<(), String> {
+    let cuts = disk.power_cuts(Prefixes::Some);
+    cuts.iter().try_for_each(|cut| every_ack_is_there(&records(&cut.storage), acked))
 }
 
 fn every_ack_is_there(records: &[Value], acked: &[Ack]) -> Result<(), String> {
