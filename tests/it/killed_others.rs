@@ -82,6 +82,10 @@ fn entries_and_declared_claims() {
     assert!(points >= 9, "only {points} points");
 }
 
+/// The admission of the turn of [`crashed`] once more.
+pub const RESUME: [&str; 11] =
+    ["admit", "s", "--turn", "t1", "--delivery", "k", "--text", "Do it", "--owner-pid", "none", "--resume"];
+
 #[test]
 fn admit_that_is_resumed() {
     if !can_trace() {
@@ -89,12 +93,9 @@ fn admit_that_is_resumed() {
     }
     let sandbox = Sandbox::in_memory();
     crashed(&sandbox, "branch");
-    let admitted =
-        ["admit", "s", "--turn", "t1", "--delivery", "k", "--text", "Do it", "--owner-pid", "none"];
-    let words = [&admitted[..], &["--resume"]].concat();
-    let points = at_each_point(&sandbox, &words, "", |point| {
+    let points = at_each_point(&sandbox, &RESUME, "", |point| {
         explained(&sandbox, point);
-        let ran = sandbox.run(&words).ok();
+        let ran = sandbox.run(RESUME).ok();
         // Held by nobody, the killed one may be going on: then the next attempt is the one that counts.
         assert!(["s:t1:2", "s:t1:3"].contains(&ran.line().as_str()), "{point}: {}", ran.all());
         sandbox.step(&ran.line(), ["heartbeat"]).ok();
@@ -163,19 +164,28 @@ fn takeover<'a>(pid: &'a str, options: &[&'a str]) -> Vec<&'a str> {
     [&["recover", "s", "--owner-pid", pid, "--json"][..], options].concat()
 }
 
+/// A crashed turn that was taken over by one that lives and holds a call.
+pub fn held_by_one_that_hangs(sandbox: &Sandbox) -> Owner {
+    crashed(sandbox, "branch");
+    let hangs = Owner::start();
+    let ticket = sandbox.recover(&hangs, "s", &[]);
+    sandbox.step(&ticket, ["claim", "again"]).ok();
+    hangs
+}
+
+pub const FORCE: [&str; 3] = ["--force", "--why", "it hangs"];
+
 #[test]
 fn recover_by_force() {
     if !can_trace() {
         return;
     }
     let sandbox = Sandbox::in_memory();
-    crashed(&sandbox, "branch");
-    let (hangs, other) = (Owner::start(), Owner::start());
-    let ticket = sandbox.recover(&hangs, "s", &[]);
-    sandbox.step(&ticket, ["claim", "again"]).ok();
+    let _hangs = held_by_one_that_hangs(&sandbox);
+    let other = Owner::start();
     let pid = other.pid().to_string();
     sandbox.run(takeover(&pid, &[])).exits(4);
-    kill_takeover(&sandbox, &takeover(&pid, &["--force", "--why", "it hangs"]), &takeover(&pid, &[]));
+    kill_takeover(&sandbox, &takeover(&pid, &FORCE), &takeover(&pid, &[]));
 }
 
 #[test]
@@ -205,14 +215,14 @@ fn recover_onto_what_the_agent_wrote() {
 }
 
 /// A crashed turn whose journal lost something, which a person has acknowledged.
-fn salvaged(sandbox: &Sandbox) {
+pub fn salvaged(sandbox: &Sandbox) {
     crashed(sandbox, "branch");
     let journal = sandbox.journal_bytes("s");
     std::fs::write(sandbox.journal_path("s"), [&journal, &b"no record\n"[..]].concat()).unwrap();
     sandbox.run(["recover", "s", "--owner-pid", "none", "--salvage", "--why", "the disk"]).exits(14);
 }
 
-const UNPARK: [&str; 5] = ["--unpark", "--by", "bob", "--why", "seen"];
+pub const UNPARK: [&str; 5] = ["--unpark", "--by", "bob", "--why", "seen"];
 
 #[test]
 fn recover_that_unparks() {
@@ -248,29 +258,26 @@ fn recover_behind_acknowledged_damage() {
     kill_takeover(&sandbox, &words, &words);
 }
 
+/// An open turn, and an admission that joins it.
+pub fn busy(sandbox: &Sandbox) -> Owner {
+    let owner = Owner::start();
+    sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
+    owner
+}
+
+pub const JOIN: [&str; 10] =
+    ["admit", "s", "--delivery", "k2", "--text", "And hurry", "--when-busy", "steer", "--owner-pid", "none"];
+
 #[test]
 fn an_admission_that_joins_the_open_turn() {
     if !can_trace() {
         return;
     }
     let sandbox = Sandbox::in_memory();
-    let owner = Owner::start();
-    sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
-    let words = [
-        "admit",
-        "s",
-        "--delivery",
-        "k2",
-        "--text",
-        "And hurry",
-        "--when-busy",
-        "steer",
-        "--owner-pid",
-        "none",
-    ];
-    let points = at_each_point(&sandbox, &words, "", |point| {
+    let _owner = busy(&sandbox);
+    let points = at_each_point(&sandbox, &JOIN, "", |point| {
         explained(&sandbox, point);
-        let again = sandbox.run(words);
+        let again = sandbox.run(JOIN);
         assert!([0, 10].contains(&again.code()), "{point}: {}", again.all());
         let steered = sandbox.kinds("s").iter().filter(|kind| *kind == "steered").count();
         assert_eq!(steered, 1, "{point}");
@@ -279,21 +286,24 @@ fn an_admission_that_joins_the_open_turn() {
     assert!(points >= 3, "only {points} points");
 }
 
-#[test]
-fn recover_of_everything() {
-    if !can_trace() {
-        return;
-    }
-    let sandbox = Sandbox::in_memory();
+/// Two sessions that crashed, and a driver whose work is one effect a turn, once its turn is its own.
+pub fn two_to_drive(sandbox: &Sandbox) -> std::path::PathBuf {
     for session in ["s", "b"] {
         let owner = Owner::start();
         let ticket = sandbox.admit(&owner, session, &["--turn", "t1"]);
         sandbox.announce(&ticket, &[("a", "bash", json!({}))]);
         owner.die();
     }
-    // The driver's work is one effect a turn, once its turn is its own.
-    let driver =
-        sandbox.script("driver.sh", "turnkeep step run a -- sh -c \"echo $TURNKEEP_SESSION >>effects\"");
+    sandbox.script("driver.sh", "turnkeep step run a -- sh -c \"echo $TURNKEEP_SESSION >>effects\"")
+}
+
+#[test]
+fn recover_of_everything() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    let driver = two_to_drive(&sandbox);
     let words = ["recover", "--all", "--", driver.to_str().unwrap()];
     let calls = and_all_that_change(&["write", "fdatasync", "clone3"]);
     let points = at_points(&sandbox, &calls, &words, "", |point| {
@@ -405,8 +415,8 @@ fn options(help: &str) -> Vec<String> {
     words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
 }
 
-/// What writes, by its own help, and is killed nowhere.
-fn left_out(help: impl Fn(&[&str]) -> String) -> Vec<String> {
+/// What writes, by its own help, and is not among what is tried.
+fn left_out(tried: impl Fn(&str) -> bool, help: impl Fn(&[&str]) -> String) -> Vec<String> {
     let mut found = Vec::new();
     for command in writers(&help(&[])) {
         if command == "step" {
@@ -418,16 +428,16 @@ fn left_out(help: impl Fn(&[&str]) -> String) -> Vec<String> {
         found.extend(options.map(|option| format!("{command} {option}")));
         found.push(command);
     }
-    let steps: Vec<String> = steps().iter().map(|step| format!("step {}", step.words[0])).collect();
-    found.retain(|what| !steps.contains(what) && !KILLED.iter().any(|(killed, _)| killed == what));
+    found.retain(|what| !tried(what));
     found
 }
 
-#[test]
-fn no_command_that_writes_is_left_out() {
+/// Demands that every command, step and option that writes is among what is tried.
+#[track_caller]
+pub fn demand_no_writer_left_out(tried: impl Fn(&str) -> bool) {
     let sandbox = Sandbox::new();
     let help = |words: &[&str]| sandbox.run(words.iter().chain(&["--help"])).ok().stdout;
-    assert_eq!(left_out(help), Vec::<String>::new(), "these are killed nowhere");
+    assert_eq!(left_out(&tried, help), Vec::<String>::new(), "these are tried nowhere");
     // New ones would be found.
     let more = |words: &[&str]| match words {
         [] => help(words).replace("\n  help ", "\n  forget   Forget a session\n  help "),
@@ -435,7 +445,18 @@ fn no_command_that_writes_is_left_out() {
         ["forget"] => String::new(),
         _ => format!("{}      --harder\n", help(words)),
     };
-    assert_eq!(left_out(more), ["admit --harder", "step hold", "recover --harder", "forget"]);
+    assert_eq!(left_out(&tried, more), ["admit --harder", "step hold", "recover --harder", "forget"]);
+    // And so would one that is no longer tried.
+    let but_one = |what: &str| what != "recover --force" && tried(what);
+    assert_eq!(left_out(but_one, help), ["recover --force"]);
+}
+
+#[test]
+fn no_command_that_writes_is_left_out() {
+    let steps: Vec<String> = steps().iter().map(|step| format!("step {}", step.words[0])).collect();
+    demand_no_writer_left_out(|what| {
+        steps.iter().any(|step| step == what) || KILLED.iter().any(|(killed, _)| *killed == what)
+    });
 }
 
 /// Calls that change nothing outside the process, or only read.

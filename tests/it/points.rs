@@ -147,6 +147,25 @@ pub fn from_point(
     strace(sandbox, &options, words, "")
 }
 
+/// The calls of all processes of a command on one file: each process's own `index`-th is interfered with, if any.
+pub fn on_file(
+    sandbox: &Sandbox,
+    calls: &[&str],
+    path: &str,
+    interfere: Option<(&Point, &str)>,
+    words: &[&str],
+) -> Interfered {
+    let trace = format!("trace={}", calls.join(","));
+    let inject = interfere
+        .map(|(point, what)| format!("inject={}:{what}:when={}", point.call, point.index))
+        .unwrap_or_default();
+    let mut options = vec!["-f", "-P", path, "-e", &trace];
+    if interfere.is_some() {
+        options.extend(["-e", &inject]);
+    }
+    strace(sandbox, &options, words, "")
+}
+
 pub type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
 
 /// Puts every file of the sandbox back as it was.

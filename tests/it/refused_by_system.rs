@@ -1,10 +1,20 @@
 //! Every system call of every writing command refused by the system, one at a time, with each error that fits.
 //!
+//! Every step, `admit` and `recover` in each option that writes: a test reads the help texts and fails where one is
+//! missing. Of an option beside the plain `admit` and `recover` only the writes and syncs of the journal are refused
+//! in the usual form. In branch mode only `step entry` meets every error: the rest is what append mode writes.
+//! Of `recover --all`, whose children write, it is the calls on one journal.
+//!
 //! After each: the exit code and the system's words fit, nothing is acknowledged that does not stand, what stood
 //! before stands, the journal is sound, and the same command run again does it. `TURNKEEP_SLOW=1` tries every error
 //! at every call; otherwise one error at a call, in rotation. What a disk loses that lied about a sync is not seen.
 
 use crate::forge;
+use crate::killed;
+use crate::killed_others::{
+    FORCE, JOIN, RESUME, UNPARK, busy, demand_no_writer_left_out, held_by_one_that_hangs, salvaged,
+    two_to_drive,
+};
 use crate::kit::*;
 use crate::points::*;
 use serde_json::{Value, json};
@@ -111,7 +121,9 @@ fn end_of(sandbox: &Sandbox, point: &Point, errno: &str, kind: &str) -> End {
     if args.contains("D/state") {
         return End::NotDurable;
     }
-    if args.contains("D/chat.jsonl") && args.contains("O_RDONLY") && ["recovered", "repaired"].contains(&kind)
+    if args.contains("D/chat.jsonl")
+        && args.contains("O_RDONLY")
+        && ["recovered", "repaired", "attempt"].contains(&kind)
     {
         // The last look is for the status alone, and that tells it only with --json.
         return End::AsEverOrCouldNot;
@@ -166,6 +178,17 @@ impl Case {
     fn run(&self, sandbox: &Sandbox) -> Ran {
         sandbox.cmd(&self.words).stdin(self.stdin.clone()).go()
     }
+
+    /// The same words. A turn that is unparked already is taken without `--unpark`.
+    fn run_again(&self, sandbox: &Sandbox) -> Ran {
+        let ran = self.run(sandbox);
+        match self.words.iter().position(|word| word == "--unpark") {
+            Some(at) if ran.code() == 6 && ran.stderr.contains("is not parked") => {
+                sandbox.cmd(&self.words[..at]).go()
+            }
+            _ => ran,
+        }
+    }
 }
 
 fn journal(sandbox: &Sandbox) -> Vec<u8> {
@@ -183,9 +206,31 @@ fn count(sandbox: &Sandbox, kind: &str) -> usize {
     whole_lines(&journal(sandbox)).split(|byte| *byte == b'\n').filter(|line| is(line)).count()
 }
 
-/// How often CMD did what it is there for.
-fn effects(sandbox: &Sandbox) -> usize {
-    std::fs::read_to_string(sandbox.path("effects")).unwrap_or_default().lines().count()
+/// What CMD did, sorted.
+fn effects(sandbox: &Sandbox) -> Vec<String> {
+    let effects = std::fs::read_to_string(sandbox.path("effects")).unwrap_or_default();
+    let mut found: Vec<String> = effects.lines().map(str::to_owned).collect();
+    found.sort();
+    found
+}
+
+/// What it did twice.
+fn repeated_effects(sandbox: &Sandbox) -> Vec<String> {
+    effects(sandbox).windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone()).collect()
+}
+
+/// The tickets told on stdout that no record gives.
+fn untrue_tickets(journal: &[u8], ran: &Ran) -> Vec<String> {
+    let records = whole_lines(journal).split(|byte| *byte == b'\n');
+    let records: Vec<Value> = records.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let told = ran.stdout.lines().filter_map(|line| Some((line, line.strip_prefix("s:")?.split_once(':')?)));
+    let given = |turn: &str, number: &str| {
+        records.iter().any(|record| {
+            let is_turns = record["kind"] == "attempt" && record["turn"] == turn;
+            is_turns && record["attempt"].as_u64() == number.parse().ok()
+        })
+    };
+    told.filter(|(_, (turn, number))| !given(turn, number)).map(|(ticket, _)| ticket.to_owned()).collect()
 }
 
 /// What was acknowledged on stdout: receipts.
@@ -215,6 +260,9 @@ fn judge(sandbox: &Sandbox, earlier: &[u8], ran: &Ran, verdicts: &[i32]) -> Vec<
         if !stands(&now, &receipt) {
             wrong.push(format!("record {} was acknowledged and does not stand", receipt.0));
         }
+    }
+    for ticket in untrue_tickets(&now, ran) {
+        wrong.push(format!("the ticket {ticket} was told and its attempt does not stand"));
     }
     if sandbox.journal_path("s").exists() {
         let verdict = sandbox.run(["verify", "s", "--with-tree"]);
@@ -271,11 +319,18 @@ enum Tries {
     Every,
     OneAtEach,
     OneAtEachThird,
+    /// At writes and syncs of a journal, the errors of a disk in turn.
+    OneAtEachOfTheJournal,
 }
 
 impl Tries {
     fn usual() -> Self {
         if slow() { Self::Every } else { Self::OneAtEach }
+    }
+
+    /// For what writes by the same ways as another that is tried as usual.
+    fn of_a_variant() -> Self {
+        if slow() { Self::Every } else { Self::OneAtEachOfTheJournal }
     }
 }
 
@@ -298,6 +353,14 @@ impl Loop {
         let all = errors(&point.call);
         if tries == Tries::Every {
             return all.to_vec();
+        }
+        if tries == Tries::OneAtEachOfTheJournal {
+            let is_journal = point.path().ends_with(".jsonl") && point.path().contains("/state/sessions/");
+            if !is_journal || !["write", "fdatasync"].contains(&point.call.as_str()) {
+                return Vec::new();
+            }
+            self.rotation += 1;
+            return vec![["EIO", "ENOSPC"][self.rotation % 2]];
         }
         let outside = !point.args.contains(&self.sandbox.dir().display().to_string());
         if point.call == "close" || outside && point.call == "openat" {
@@ -357,10 +420,13 @@ impl Loop {
         if sandbox.everything() == *before {
             // As if it had not been run: what comes of running it is known.
             wrong.extend(receipts(&done.ran).iter().map(|_| "a receipt of nothing".to_owned()));
+            wrong.extend(
+                untrue_tickets(earlier, &done.ran).iter().map(|ticket| format!("no attempt {ticket}")),
+            );
             return wrong;
         }
         wrong.extend(judge(sandbox, earlier, &done.ran, case.verdicts));
-        let again = case.run(sandbox);
+        let again = case.run_again(sandbox);
         if !case.again.contains(&again.code()) {
             wrong.push(format!("again: {}", again.all()));
         }
@@ -370,9 +436,7 @@ impl Loop {
         }
         let behind = judge(sandbox, earlier, &again, EXPLAINED);
         wrong.extend(behind.into_iter().map(|wrong| format!("again: {wrong}")));
-        if effects(sandbox) > 1 {
-            wrong.push(format!("{} effects", effects(sandbox)));
-        }
+        wrong.extend(repeated_effects(sandbox).iter().map(|effect| format!("again done: {effect}")));
         wrong
     }
 
@@ -398,31 +462,21 @@ fn policy(sandbox: &Sandbox) {
     ]));
 }
 
-fn steps(mode: &str, tries: Tries, at_least: usize) {
-    if !can_trace() {
-        return;
-    }
-    let sandbox = Sandbox::in_memory();
-    policy(&sandbox);
-    sandbox.write("chat.jsonl", small_tree());
-    let owner = Owner::start();
-    let tree = ["--turn", "t1", "--delivery", "k", "--tree", "chat.jsonl", "--tree-mode", mode];
-    let ticket = sandbox.admit(&owner, "s", &tree);
-    let mut points = Loop::new(sandbox);
+/// A step, and what is to come of it.
+struct Step {
+    words: Vec<&'static str>,
+    stdin: String,
+    kind: &'static str,
+    at_most: usize,
+    again: &'static [i32],
+}
+
+/// The steps of a whole turn.
+fn steps(mode: &str) -> Vec<Step> {
+    let mut all = Vec::new();
     let mut step =
-        |words: &[&str], stdin: &str, kind: &'static str, at_most: usize, again: &'static [i32]| {
-            let words = strings(&[&["step", "--ticket", &ticket], words].concat());
-            let case = Case {
-                words,
-                stdin: stdin.to_owned(),
-                kind,
-                at_most,
-                again,
-                writes: Writes::Once,
-                verdicts: EXPLAINED,
-                speaks: Speaks::Turnkeep,
-            };
-            points.refuse(&case, tries);
+        |words: &[&'static str], stdin: &str, kind: &'static str, at_most: usize, again: &'static [i32]| {
+            all.push(Step { words: words.to_vec(), stdin: stdin.to_owned(), kind, at_most, again });
         };
     let calls = [
         ("a", "bash", json!({})),
@@ -456,6 +510,8 @@ fn steps(mode: &str, tries: Tries, at_least: usize) {
     let reconcile =
         ["reconcile", "g", "--outcome", "applied", "--by", "bob", "--force", "--why", "seen", "-"];
     step(&reconcile, "it happened", "reconciled", 1, once);
+    step(&["claim", "n1", "--tool", "curl", "--args", "{}"], "", "intent", 1, gate);
+    step(&["result", "n1", "-"], "fetched", "result", 1, once);
     let raw = entry("e1", Some("a2"), &assistant("All done.", &[])).to_string();
     if mode == "branch" {
         step(&["entry", "-"], &raw, "entry", 1, once);
@@ -466,18 +522,40 @@ fn steps(mode: &str, tries: Tries, at_least: usize) {
     step(&["deliver", "--begin"], "", "delivery", 1, gate);
     step(&["deliver", "--not-sent", "--by", "bob"], "", "delivery", 1, once);
     step(&["deliver", "--waive", "--why", "nobody waits", "--by", "bob"], "", "delivery", 1, once);
+    all
+}
+
+fn refuse_steps(mode: &str, tries: Tries, at_least: usize) {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    policy(&sandbox);
+    sandbox.write("chat.jsonl", small_tree());
+    let owner = Owner::start();
+    let tree = ["--turn", "t1", "--delivery", "k", "--tree", "chat.jsonl", "--tree-mode", mode];
+    let ticket = sandbox.admit(&owner, "s", &tree);
+    let mut points = Loop::new(sandbox);
+    for Step { words, stdin, kind, at_most, again } in steps(mode) {
+        // Made in branch mode only.
+        let tries = if words[0] == "entry" { Tries::usual() } else { tries };
+        let words = strings(&[&["step", "--ticket", &ticket], &words[..]].concat());
+        let (verdicts, speaks) = (EXPLAINED, Speaks::Turnkeep);
+        let case = Case { words, stdin, kind, at_most, again, writes: Writes::Once, verdicts, speaks };
+        points.refuse(&case, tries);
+    }
     points.end(at_least);
 }
 
 #[test]
 fn every_step_in_append_mode() {
-    steps("append", Tries::usual(), 200);
+    refuse_steps("append", Tries::usual(), 200);
 }
 
 #[test]
 fn every_step_in_branch_mode() {
-    // What is written is the same but for the session file.
-    steps("branch", if slow() { Tries::OneAtEach } else { Tries::OneAtEachThird }, 60);
+    // What is written is the same but for the session file and `entry`.
+    refuse_steps("branch", if slow() { Tries::OneAtEach } else { Tries::OneAtEachThird }, 60);
 }
 
 #[test]
@@ -625,6 +703,154 @@ fn recover_behind_damage() {
     });
 }
 
+/// An option of `admit` or `recover` that changes what is written.
+fn variant(
+    sandbox: Sandbox,
+    words: &[&str],
+    kind: &'static str,
+    at_most: usize,
+    again: &'static [i32],
+    at_least: usize,
+) {
+    let (stdin, writes, verdicts) = (String::new(), Writes::InParts, EXPLAINED);
+    let speaks = Speaks::Turnkeep;
+    let case = Case { words: strings(words), stdin, kind, at_most, again, writes, verdicts, speaks };
+    let mut points = Loop::new(sandbox);
+    points.refuse(&case, Tries::of_a_variant());
+    let pairs = points.pairs.clone();
+    points.end(at_least);
+    for call in ["write", "fdatasync"] {
+        assert!(pairs.iter().any(|(found, _)| found == call), "no {call} of {words:?} was refused");
+    }
+}
+
+/// `recover s` with options, for an owner of its own.
+fn takeover(sandbox: Sandbox, options: &[&str], kind: &'static str, again: &'static [i32]) {
+    let owner = Owner::start();
+    let pid = owner.pid().to_string();
+    let words = [&["recover", "s", "--owner-pid", &pid][..], options].concat();
+    variant(sandbox, &words, kind, 2, again, 2);
+}
+
+#[test]
+fn recover_by_force() {
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
+        let _hangs = held_by_one_that_hangs(&sandbox);
+        takeover(sandbox, &FORCE, "attempt", &[0, 14]);
+    }
+}
+
+#[test]
+fn recover_onto_what_the_agent_wrote() {
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
+        killed::crashed(&sandbox, "branch");
+        takeover(sandbox, &["--onto", "live"], "attempt", &[0, 14]);
+    }
+}
+
+#[test]
+fn recover_that_unparks() {
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
+        salvaged(&sandbox);
+        takeover(sandbox, &UNPARK, "attempt", &[0, 14]);
+    }
+}
+
+#[test]
+fn recover_that_closes_calls() {
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
+        killed::crashed(&sandbox, "append");
+        takeover(sandbox, &["--close-calls"], "attempt", &[0, 14]);
+    }
+}
+
+/// The process that writes a session first is one that `recover --all` started, so all are traced.
+#[test]
+fn recover_of_everything() {
+    if !can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    let driver = two_to_drive(&sandbox);
+    let words = ["recover", "--all", "--", driver.to_str().unwrap()];
+    let before = sandbox.everything();
+    let earlier = journal(&sandbox);
+    let file = sandbox.journal_path("s").display().to_string();
+    let calls: &[&str] =
+        if slow() { &["write", "fdatasync", "openat", "flock"] } else { &["write", "fdatasync"] };
+    let mut rotation = 0;
+    let mut refused = BTreeSet::new();
+    for call in calls {
+        restore(&sandbox, &before);
+        let whole = on_file(&sandbox, &[call], &file, None, &words);
+        whole.ran.ok();
+        assert_eq!(effects(&sandbox), ["b", "s"]);
+        let by = |line: &str| line.split_once(&format!(" {call}(")).map(|(pid, _)| pid.trim().to_owned());
+        let pids: Vec<String> = whole.trace.lines().filter_map(by).collect();
+        let most = pids.iter().filter(|pid| **pid == pids[0]).count();
+        for index in 1..=most {
+            let all = errors(call);
+            let disk = ["EIO", "ENOSPC"];
+            rotation += 1;
+            let errnos = if slow() { all } else { &disk[rotation % 2..][..1] };
+            for errno in errnos {
+                let point = Point { call: (*call).to_owned(), index, args: file.clone() };
+                let what = format!("error={errno}");
+                restore(&sandbox, &before);
+                let done = on_file(&sandbox, &[call], &file, Some((&point, &what)), &words);
+                let name = format!("{errno} at {point}: {}\n{}", done.ran.all(), done.trace);
+                assert!(done.injected() >= 1, "nothing was refused: {name}");
+                refused.insert((point.call.clone(), index));
+                assert_eq!(judge(&sandbox, &earlier, &done.ran, EXPLAINED), Vec::<String>::new(), "{name}");
+                let found = effects(&sandbox);
+                let writes = ["write", "fdatasync"].contains(call);
+                if writes && (*call, *errno) != ("write", "EINTR") {
+                    assert_eq!(done.ran.code(), 1, "{name}");
+                    assert!(done.ran.stderr.contains(words_of(errno)), "{name}");
+                    assert_eq!(found, ["b"], "the turn is not the driver's: {name}");
+                }
+                assert!(found.contains(&"b".to_owned()), "the other session waits for nothing: {name}");
+                let again = sandbox.run(words);
+                assert_eq!(
+                    judge(&sandbox, &earlier, &again, EXPLAINED),
+                    Vec::<String>::new(),
+                    "again: {name}"
+                );
+                let found = effects(&sandbox);
+                assert!(
+                    !writes || again.code() == 0 && found == ["b", "s"],
+                    "again: {}\n{name}",
+                    again.all()
+                );
+                assert_eq!(repeated_effects(&sandbox), Vec::<String>::new(), "{name}");
+            }
+        }
+    }
+    assert!(refused.len() >= 5, "only {refused:?}");
+}
+
+#[test]
+fn admit_that_is_resumed() {
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
+        killed::crashed(&sandbox, "branch");
+        variant(sandbox, &RESUME, "attempt", 2, &[0], 2);
+    }
+}
+
+#[test]
+fn an_admission_that_joins_the_open_turn() {
+    if can_trace() {
+        let sandbox = Sandbox::in_memory();
+        let _owner = busy(&sandbox);
+        variant(sandbox, &JOIN, "steered", 1, &[0, 10], 2);
+    }
+}
+
 /// A command that starts another: its effect happens at most once, whatever is refused around it.
 fn starts(words: &[&str], speaks: Speaks, kind: &'static str, prepare: impl Fn(&Sandbox, &str)) {
     if !can_trace() {
@@ -662,6 +888,37 @@ fn a_delivery() {
     starts(&["deliver", "--", "./tool.sh"], Speaks::Cmd, "delivery", |sandbox, ticket| {
         sandbox.step_in(ticket, ["message", "-"], assistant("Hello.", &[]).to_string()).ok();
         sandbox.step(ticket, ["settle"]).ok();
+    });
+}
+
+/// What is refused beside [`steps`], and where.
+const REFUSED: &[(&str, fn())] = &[
+    ("admit", admit_to_a_new_session),
+    ("admit --tree", admit_with_a_tree),
+    ("admit --tree-mode", admit_with_a_tree),
+    ("admit --tree-header", admit_with_a_tree),
+    ("admit --resume", admit_that_is_resumed),
+    ("admit --when-busy", an_admission_that_joins_the_open_turn),
+    ("recover", recover_with_a_branch),
+    ("recover --all", recover_of_everything),
+    ("recover --close-calls", recover_that_closes_calls),
+    ("recover --force", recover_by_force),
+    ("recover --onto", recover_onto_what_the_agent_wrote),
+    ("recover --salvage", recover_behind_damage),
+    ("recover --unpark", recover_that_unparks),
+    ("step cancel", cancel),
+    ("step run", a_run),
+];
+
+#[test]
+fn no_command_that_writes_is_left_out() {
+    let steps: Vec<String> = ["append", "branch"]
+        .iter()
+        .flat_map(|mode| steps(mode))
+        .map(|step| format!("step {}", step.words[0]))
+        .collect();
+    demand_no_writer_left_out(|what| {
+        steps.iter().any(|step| step == what) || REFUSED.iter().any(|(refused, _)| *refused == what)
     });
 }
 
@@ -893,6 +1150,18 @@ fn the_judge_misses_a_record_that_was_acknowledged() {
     std::fs::write(sandbox.journal_path("s"), forge::chain(&heads)).unwrap();
     sandbox.run(["verify", "s"]).ok();
     assert!(verdict(&sandbox, &earlier, &ran).contains("an earlier record is gone"));
+}
+
+#[test]
+fn the_judge_misses_an_attempt_whose_ticket_was_told() {
+    let sandbox = Sandbox::in_memory();
+    sandbox.run(["admit", "s", "--turn", "t1", "--text", "x", "--owner-pid", "none"]).ok();
+    let earlier = journal(&sandbox);
+    let ran = sandbox.run(["recover", "s", "--owner-pid", "none", "--force", "--why", "x"]).ok();
+    assert_eq!(ran.line(), "s:t1:2");
+    assert_eq!(verdict(&sandbox, &earlier, &ran), "");
+    std::fs::write(sandbox.journal_path("s"), &earlier).unwrap();
+    assert!(verdict(&sandbox, &earlier, &ran).contains("the ticket s:t1:2 was told"));
 }
 
 #[test]
