@@ -366,7 +366,7 @@ fn effects_that_come_twice_and_decisions_that_change_are_found() {
     restore(&sandbox, &before);
     // An owner that is gone is another one each time: it is written again.
     let other = takeover("none", &[]);
-    objects("killed at", || kill_takeover(&sandbox, &other, &other));
+    objects("written twice", || kill_takeover(&sandbox, &other, &other));
 }
 
 /// What is killed beside [`steps`], and where.
