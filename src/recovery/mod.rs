@@ -139,7 +139,7 @@ pub enum Refusal {
     /// A user's message was added to the tree that the journal does not know.
     #[error(
         "the conversation moved on: line {line} of the session file is a user's message that is not of this turn{}",
-        notes.iter().map(|note| format!("; {note}")).collect::<String>()
+        std::iter::once("").chain(notes.iter().map(String::as_str)).collect::<Vec<_>>().join("; ")
     )]
     MovedOn {
         /// Its line.

@@ -145,8 +145,11 @@ fn a_bit_that_nothing_finds_is_objected_to() {
     ]);
     let bit = byte as u64 * 8;
     is_found(bit, &verdicts["flipped"]);
-    objects("\"sound\"", || is_found(bit, &verdicts["forged"]));
-    objects("\"sound\"", || is_found(bit, &verdicts["whole"]));
+    objects("right: (Number(3)", || is_found(bit, &verdicts["forged"]));
+    objects("right: (Number(3)", || is_found(bit, &verdicts["whole"]));
+    let mut exit = verdicts["flipped"].clone();
+    exit["exit"] = 0.into();
+    objects("right: (Number(3)", || is_found(bit, &exit));
     objects("nothing near", || is_found(3, &verdicts["flipped"]));
     let mut unsaid = verdicts["flipped"].clone();
     unsaid["findings"] = Value::Array(Vec::new());
