@@ -245,8 +245,28 @@ fn report_foreign(adoption: &mut Adoption, turn: &Turn, tree: &Tree, known: &Has
             lines.join(", ")
         ));
     }
+    let leaves = leaves_since(turn, tree);
+    if !foreign.is_empty() && leaves.len() > 1 {
+        let named: Vec<&str> = leaves.iter().take(5).copied().collect();
+        let more = leaves.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        adoption.notes.push(format!(
+            "the session file has {} leaves since admission: {}{more}",
+            leaves.len(),
+            named.join(", ")
+        ));
+    }
     if let Some(last) = tree.last_entry().filter(|last| foreign.contains(last)) {
         let last = tree.entries.get(last).map(|entry| entry.id.to_string()).unwrap_or_default();
         adoption.notes.push(format!("the last line, which Pi would open, is {last}"));
     }
+}
+
+/// The ends of branches that came after admission, and the entry of the admission where nothing hangs below it.
+fn leaves_since<'a>(turn: &Turn, tree: &'a Tree) -> Vec<&'a str> {
+    let Some(on) = turn.tree.as_ref() else { return Vec::new() };
+    let ends = tree.entries.iter().enumerate().filter(|(index, _)| tree.children(*index).is_empty());
+    ends.filter(|(_, entry)| entry.offset >= on.bytes || on.leaf.as_deref() == Some(&*entry.id))
+        .map(|(_, entry)| &*entry.id)
+        .collect()
 }

@@ -138,11 +138,14 @@ pub enum Refusal {
     },
     /// A user's message was added to the tree that the journal does not know.
     #[error(
-        "the conversation moved on: line {line} of the session file is a user's message that is not of this turn"
+        "the conversation moved on: line {line} of the session file is a user's message that is not of this turn{}",
+        std::iter::once("").chain(notes.iter().map(String::as_str)).collect::<Vec<_>>().join("; ")
     )]
     MovedOn {
         /// Its line.
         line: usize,
+        /// What else there is that the turn does not have.
+        notes: Vec<String>,
     },
     /// The tree holds a result of a call that nobody claimed.
     #[error(
@@ -330,7 +333,7 @@ impl Planner<'_> {
                 return Err(Refusal::Unjournaled { line: *line, id: id.clone() });
             }
             if let Some(line) = adoption.moved_on {
-                return Err(Refusal::MovedOn { line });
+                return Err(Refusal::MovedOn { line, notes: adoption.notes });
             }
         }
         Ok(adoption)

@@ -369,7 +369,7 @@ fn a_users_message_behind_the_models_first_means_that_the_conversation_moved_on(
     let file = agents_file(&lines);
     let mut kit = Kit::on(&File::new(), TreeMode::Branch);
     let refusal = kit.plan(Some(&file)).expect_err("moved on");
-    assert!(matches!(refusal, Refusal::MovedOn { line: 6 }), "{refusal}");
+    assert!(matches!(refusal, Refusal::MovedOn { line: 6, .. }), "{refusal}");
     let forced = Request { force: Some("go on".to_owned()), ..asked_by(5000) };
     let plan = kit.plan_as(Some(&file), &forced, 0).expect("a plan");
     assert_eq!(planned(&kit, &plan), ["attempt", "entry", "entry", "recovered"]);
@@ -396,6 +396,7 @@ fn a_foreign_sibling_does_not_hide_what_the_agent_wrote() {
     let plan = kit.plan(Some(&file)).expect("a plan");
     assert_eq!(planned(&kit, &plan), ["attempt", "entry", "recovered"]);
     assert!(plan.notes[0].contains("z1"), "{:?}", plan.notes);
+    assert_eq!(plan.notes[1], "the session file has 2 leaves since admission: z1, r1");
 }
 
 #[test]

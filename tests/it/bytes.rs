@@ -5,7 +5,8 @@
 //! them with TURNKEEP_SLOW; `tests/fuzz/tests/every_bit.rs` asks the library about all of them.
 
 use crate::fixtures::journal::offsets;
-use crate::kit::{Sandbox, lines};
+use crate::forge;
+use crate::kit::{Sandbox, lines, objects};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -104,18 +105,74 @@ fn every_flipped_bit_is_found() {
     let verdicts = judged(bits.iter().map(flipped));
     assert_eq!(verdicts.len(), bits.len());
     for (bit, document) in verdicts {
-        let found = document["findings"].as_array().unwrap().iter();
-        let damage: Vec<&Value> = found.filter(|finding| finding["severity"] == "damage").collect();
-        assert_eq!((&document["exit"], &document["verdict"]), (&3.into(), &"damaged".into()), "bit {bit}");
-        assert!(!damage.is_empty(), "bit {bit}: {document}");
-        // Said of the line that holds the bit, or of the record that acknowledges what is there.
-        let byte = bit.parse::<u64>().unwrap() / 8;
-        let near = damage.iter().any(|finding| {
-            let offset = finding["offset"].as_u64().unwrap();
-            offset <= byte && byte <= offset + finding["bytes"].as_u64().unwrap()
-                || finding["code"] == "TK026"
-        });
-        assert!(near, "bit {bit}: {damage:?}");
+        is_found(bit.parse().unwrap(), &document);
+    }
+}
+
+/// Demands that a flipped bit is damage, said of the line that holds it.
+#[track_caller]
+fn is_found(bit: u64, document: &Value) {
+    let found = document["findings"].as_array().unwrap().iter();
+    let damage: Vec<&Value> = found.filter(|finding| finding["severity"] == "damage").collect();
+    assert_eq!((&document["exit"], &document["verdict"]), (&3.into(), &"damaged".into()), "bit {bit}");
+    assert!(!damage.is_empty(), "bit {bit}: {document}");
+    // Said of the line that holds the bit, or of the record that acknowledges what is there.
+    let byte = bit / 8;
+    let near = damage.iter().any(|finding| {
+        let offset = finding["offset"].as_u64().unwrap();
+        offset <= byte && byte <= offset + finding["bytes"].as_u64().unwrap() || finding["code"] == "TK026"
+    });
+    assert!(near, "bit {bit}: nothing near: {damage:?}");
+}
+
+/// Mistakes on purpose: a bit that is flipped and forged away, or found elsewhere, is objected to.
+#[test]
+fn a_bit_that_nothing_finds_is_objected_to() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["admit", "s", "--turn", "t", "--text", "Hi", "--owner-pid", "none"]).ok();
+    sandbox.step_in("s:t:1", ["note", "-"], "some text").ok();
+    let journal = sandbox.journal_bytes("s");
+    // One bit of a letter; its line and what is behind it are hashed and chained anew.
+    let byte = journal.windows(9).position(|window| window == b"some text").unwrap();
+    let forged = forge::replaced_later(&journal, "some text", "rome text");
+    let mut flipped = journal.clone();
+    flipped[byte] ^= 1;
+    assert_eq!(flipped[byte], forged[byte]);
+    let verdicts = judged([
+        ("forged".to_owned(), forged),
+        ("flipped".to_owned(), flipped),
+        ("whole".to_owned(), journal.clone()),
+    ]);
+    let bit = byte as u64 * 8;
+    is_found(bit, &verdicts["flipped"]);
+    objects("right: (Number(3)", || is_found(bit, &verdicts["forged"]));
+    objects("right: (Number(3)", || is_found(bit, &verdicts["whole"]));
+    let mut exit = verdicts["flipped"].clone();
+    exit["exit"] = 0.into();
+    objects("right: (Number(3)", || is_found(bit, &exit));
+    objects("nothing near", || is_found(3, &verdicts["flipped"]));
+    let mut unsaid = verdicts["flipped"].clone();
+    unsaid["findings"] = Value::Array(Vec::new());
+    objects("\"findings\":[]", || is_found(bit, &unsaid));
+    // A cut that counts as whole where no line ends, and one behind a line that does not.
+    for (code, at_end) in [(0, true), (13, false), (3, false)] {
+        is_clean(1, code, at_end);
+    }
+    objects("exit 0", || is_clean(1, 0, false));
+    objects("exit 1", || is_clean(1, 1, true));
+    // What only a head and the session file show, where nothing was cut.
+    let whole = fixture("journal.jsonl");
+    objects("exit", || what_only_others_show(&whole, &[whole.len()]));
+}
+
+/// Whether a cut is one that nothing in the file shows, which is so behind a line alone.
+#[track_caller]
+fn is_clean(cut: usize, code: i64, at_end: bool) -> bool {
+    match (code, at_end) {
+        (0, true) => true,
+        // Between a lost line and the record that acknowledges it.
+        (3 | 13, _) => false,
+        (code, at_end) => panic!("cut at {cut}: exit {code}, at the end of a line: {at_end}"),
     }
 }
 
@@ -131,11 +188,8 @@ fn every_cut_is_found_but_those_behind_a_line() {
     for (cut, document) in verdicts {
         let cut: usize = cut.parse().unwrap();
         let code = document["exit"].as_i64().unwrap();
-        match (code, ends.contains(&cut) && cut > 0) {
-            (0, true) => clean.push(cut),
-            // Between a lost line and the record that acknowledges it.
-            (3 | 13, _) => {}
-            (code, at_end) => panic!("cut at {cut}: exit {code}, at the end of a line: {at_end}"),
+        if is_clean(cut, code, ends.contains(&cut) && cut > 0) {
+            clean.push(cut);
         }
     }
     let lost_line = 1;

@@ -109,6 +109,48 @@ fn explained(sandbox: &Sandbox, earlier: &[u8], what: &str) {
     }
 }
 
+/// Mistakes on purpose: each thing that is demanded of a refusal can be missing.
+#[test]
+fn what_is_wrong_with_a_refusal_is_found() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let sandbox = Sandbox::in_memory();
+    let ticket = sandbox.run(ADMIT).ok().line();
+    let acknowledged = sandbox.step(&ticket, ["heartbeat"]).ok().stdout;
+    let before = sandbox.everything();
+    let earlier = journal(&sandbox);
+    let path = sandbox.journal_path("s");
+    let ended = |code: i32, stdout: &str, stderr: &str| Ran {
+        status: std::process::ExitStatus::from_raw(code << 8),
+        stdout: stdout.to_owned(),
+        stdout_bytes: stdout.as_bytes().to_vec(),
+        stderr: format!("turnkeep: {stderr}\n"),
+    };
+    let judge = |ran: &Ran| refused(&sandbox, ran, &[9], FULL, &earlier, "planted");
+    let good = ended(9, "", FULL);
+    judge(&good);
+    objects("exit 0", || judge(&ended(0, "", FULL)));
+    objects("exit 1", || judge(&ended(1, "", FULL)));
+    objects("is not told", || judge(&ended(9, "", "no")));
+    objects("\"seq\"", || judge(&ended(9, &acknowledged, FULL)));
+    objects("s:t1:1", || judge(&ended(9, "s:t1:1\n", FULL)));
+    // The last record is gone, at the end of a line; the journal is gone; a record in its midst was replaced.
+    let last = earlier[..earlier.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    std::fs::write(&path, &earlier[..last]).unwrap();
+    sandbox.run(["verify", "s"]).ok();
+    objects("an earlier record is gone", || judge(&good));
+    std::fs::remove_file(&path).unwrap();
+    objects("an earlier record is gone", || judge(&good));
+    std::fs::write(&path, crate::forge::replaced_later(&earlier, "Hello", "Jello")).unwrap();
+    objects("an earlier record is gone", || judge(&good));
+    // What no crash explains behind it; what one does.
+    std::fs::write(&path, [&earlier[..], b"garbage\n"].concat()).unwrap();
+    objects("exit 3", || judge(&good));
+    std::fs::write(&path, [&earlier[..], &earlier[..20]].concat()).unwrap();
+    judge(&good);
+    restore(&sandbox, &before);
+    judge(&good);
+}
+
 const FULL: &str = "No space left on device";
 const ADMIT: [&str; 10] =
     ["admit", "s", "--turn", "t1", "--delivery", "k", "--text", "Hello", "--owner-pid", "none"];

@@ -4,6 +4,7 @@
 //! it cannot be used the tests say so and pass. `TURNKEEP_SLOW=1` kills at every call that changes a file or a lock,
 //! opens or closes one. Others of their kind are in `killed_others.rs`.
 
+use crate::forge;
 use crate::kit::*;
 use crate::points::*;
 use serde_json::{Value, json};
@@ -41,10 +42,29 @@ pub fn at_points(
         restore(sandbox, &before);
         let killed = at_point(sandbox, point, "signal=KILL", words, stdin);
         assert_eq!(killed.ran.code(), 137, "not killed at {point} of {words:?}: {}", killed.ran.all());
-        judge(&format!("killed at {point} of {words:?}"));
+        let what = format!("killed at {point} of {words:?}");
+        kept(sandbox, &before, &what);
+        judge(&what);
+        kept(sandbox, &before, &what);
     }
     restore(sandbox, &before);
     points.len()
+}
+
+/// Every whole line that stood in a journal or session file before stands there still, at its place.
+#[track_caller]
+pub fn kept(sandbox: &Sandbox, before: &Files, point: &str) {
+    let now = sandbox.everything();
+    for (path, bytes) in before {
+        let Some(bytes) = bytes.as_ref().filter(|_| path.extension().is_some_and(|end| end == "jsonl"))
+        else {
+            continue;
+        };
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let found = now.iter().find(|(found, _)| found == path).and_then(|(_, bytes)| bytes.as_ref());
+        let stands = found.is_some_and(|found| found.starts_with(&bytes[..end]));
+        assert!(stands, "{point}: a line of {} is gone or changed", path.display());
+    }
 }
 
 /// A killed writer leaves nothing but what a crash explains.
@@ -481,14 +501,17 @@ fn effects(sandbox: &Sandbox) -> usize {
 
 #[test]
 fn a_run_has_its_effect_at_most_once() {
-    if !can_trace() {
-        return;
+    if can_trace() {
+        kill_run("echo effect >>effects; echo output");
     }
+}
+
+fn kill_run(body: &str) {
     let sandbox = Sandbox::in_memory();
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
     let call = format!("{}.0", sandbox.announce(&ticket, &[("a", "bash", json!({}))]));
-    let tool = sandbox.script("tool.sh", "echo effect >>effects; echo output");
+    let tool = sandbox.script("tool.sh", body);
     let words = ["step", "--ticket", &ticket, "run", &call, "--", tool.to_str().unwrap()];
     let other = Owner::start();
     let mut ends = HashSet::new();
@@ -525,15 +548,18 @@ fn runs(program: &str) -> bool {
 
 #[test]
 fn a_reply_is_published_at_most_once() {
-    if !can_trace() {
-        return;
+    if can_trace() {
+        kill_reply("cat >/dev/null; echo effect >>effects; echo receipt-1");
     }
+}
+
+fn kill_reply(body: &str) {
     let sandbox = Sandbox::in_memory();
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
     sandbox.step_in(&ticket, ["message", "-"], assistant("Hello.", &[]).to_string()).ok();
     sandbox.step(&ticket, ["settle"]).ok();
-    let post = sandbox.script("post.sh", "cat >/dev/null; echo effect >>effects; echo receipt-1");
+    let post = sandbox.script("post.sh", body);
     let words = ["step", "--ticket", &ticket, "deliver", "--", post.to_str().unwrap()];
     let mut ends = HashSet::new();
     let calls = and_all_that_change(&["fdatasync", "clone3", "wait4", "close"]);
@@ -604,4 +630,112 @@ fn a_journal_replaced_under_the_lock_is_noticed_before_anything_is_acknowledged(
         std::fs::remove_file(sandbox.path("log")).unwrap();
     }
     sandbox.step(&ticket, ["heartbeat"]).ok();
+}
+
+// Mistakes on purpose: each of these checks can fail.
+
+/// A turn with a call that was claimed and has its result.
+fn acknowledged(sandbox: &Sandbox) -> String {
+    sandbox.write("chat.jsonl", small_tree());
+    let tree = ["--text", "Hello", "--owner-pid", "none", "--tree", "chat.jsonl", "--tree-mode", "append"];
+    let ticket = sandbox.run(["admit", "s", "--turn", "t1"].into_iter().chain(tree)).ok().line();
+    sandbox.announce(&ticket, &[("a", "bash", json!({}))]);
+    sandbox.step(&ticket, ["claim", "a"]).ok();
+    sandbox.step_in(&ticket, ["result", "a", "-"], "done").ok();
+    sandbox.step(&ticket, ["heartbeat"]).ok();
+    ticket
+}
+
+/// The journal without one of its records: the rest numbered and chained anew.
+fn without(journal: &[u8], gone: usize) -> Vec<u8> {
+    let mut heads = forge::heads(journal);
+    heads.remove(gone);
+    for (seq, head) in heads.iter_mut().enumerate().skip(gone) {
+        let (_, rest) = head.split_once(',').unwrap();
+        *head = format!("{{\"seq\":{seq},{rest}");
+    }
+    forge::chain(&heads)
+}
+
+#[test]
+fn records_that_are_lost_behind_a_kill_are_found() {
+    let sandbox = Sandbox::in_memory();
+    let ticket = acknowledged(&sandbox);
+    let (before, journal) = (sandbox.everything(), sandbox.journal_bytes("s"));
+    kept(&sandbox, &before, "as it was");
+    let path = sandbox.journal_path("s");
+    let records = journal.split_inclusive(|byte| *byte == b'\n').count();
+    for gone in 1..records {
+        std::fs::write(&path, without(&journal, gone)).unwrap();
+        objects("is gone or changed", || kept(&sandbox, &before, "chained anew"));
+    }
+    // The last one, at the end of a line: nothing but what stood before can show that.
+    std::fs::write(&path, without(&journal, records - 1)).unwrap();
+    sandbox.run(["verify", "s"]).ok();
+    std::fs::remove_file(&path).unwrap();
+    objects("is gone or changed", || kept(&sandbox, &before, "no journal"));
+    restore(&sandbox, &before);
+    let tree = std::fs::read_to_string(sandbox.path("chat.jsonl")).unwrap();
+    let shorter = tree[..tree.len() - 1].rfind('\n').unwrap() + 1;
+    sandbox.write("chat.jsonl", &tree[..shorter]);
+    objects("chat.jsonl is gone or changed", || kept(&sandbox, &before, "an entry less"));
+    if !can_trace() {
+        return;
+    }
+    // The loop itself looks: behind the kill, and behind what is done with it.
+    restore(&sandbox, &before);
+    let words = ["step", "--ticket", &ticket, "heartbeat"];
+    objects("is gone or changed", || {
+        at_points(&sandbox, &["write"], &words, "", |_| {
+            std::fs::write(&path, without(&journal, records - 1)).unwrap();
+        })
+    });
+    restore(&sandbox, &before);
+    at_points(&sandbox, &["write"], &words, "", |_| {});
+}
+
+#[test]
+fn garbage_behind_a_kill_is_found() {
+    let sandbox = Sandbox::in_memory();
+    acknowledged(&sandbox);
+    let (before, journal) = (sandbox.everything(), sandbox.journal_bytes("s"));
+    explained(&sandbox, "as it was");
+    sound(&sandbox, "as it was");
+    let path = sandbox.journal_path("s");
+    let last = journal[..journal.len() - 1].rsplit(|byte| *byte == b'\n').next().unwrap();
+    for garbage in [&b"garbage\n"[..], b"{}\n", &[last, b"\n"].concat(), b"\0\0\0\0\n"] {
+        std::fs::write(&path, [&journal[..], garbage].concat()).unwrap();
+        objects("exit 3", || explained(&sandbox, "garbage"));
+        objects("exit 3", || sound(&sandbox, "garbage"));
+    }
+    // A torn line is what a kill explains, and not what may be left behind the next command.
+    std::fs::write(&path, [&journal[..], &last[..20]].concat()).unwrap();
+    explained(&sandbox, "torn");
+    objects("exit 13", || sound(&sandbox, "torn"));
+    restore(&sandbox, &before);
+    let tree = std::fs::read_to_string(sandbox.path("chat.jsonl")).unwrap();
+    let result = tree.lines().last().unwrap();
+    for twice in [result.to_owned(), result.replace("\"id\":\"", "\"id\":\"f")] {
+        sandbox.write("chat.jsonl", format!("{tree}{twice}\n"));
+        objects("twice", || demand_single_entries(&sandbox, "an entry more"));
+    }
+}
+
+#[test]
+fn effects_and_records_that_come_twice_are_found() {
+    if !can_trace() {
+        return;
+    }
+    objects("2 effects", || kill_run("echo effect >>effects; echo effect >>effects; echo output"));
+    let twice = "cat >/dev/null; echo effect >>effects; echo effect >>effects; echo receipt-1";
+    objects("2 effects", || kill_reply(twice));
+    let sandbox = Sandbox::in_memory();
+    let ticket = acknowledged(&sandbox);
+    // A heartbeat killed behind its write stands, and so does the next one.
+    let words = ["step", "--ticket", &ticket, "heartbeat"];
+    let count = |kind, at_most| kill_step(&sandbox, &words, "", kind, at_most, Again::Repeats);
+    let before = sandbox.everything();
+    objects("2 records of heartbeat", || count("heartbeat", 1));
+    restore(&sandbox, &before);
+    objects("0 records of note", || count("note", 1));
 }

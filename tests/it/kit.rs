@@ -520,6 +520,23 @@ pub fn until(what: &str, mut come: impl FnMut() -> bool) {
     }
 }
 
+/// What a check says against something spoilt: one that does not object is no check.
+#[track_caller]
+pub fn objection<T>(check: impl FnOnce() -> T) -> String {
+    let Err(said) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)) else {
+        panic!("nothing was said against it");
+    };
+    let text = said.downcast_ref::<String>().cloned();
+    text.or_else(|| Some((*said.downcast_ref::<&str>()?).to_owned())).unwrap_or_default()
+}
+
+/// Demands that a check objects with these words.
+#[track_caller]
+pub fn objects<T>(words: &str, check: impl FnOnce() -> T) {
+    let said = objection(check);
+    assert!(said.contains(words), "it was objected to, but {words:?} is not said: {said}");
+}
+
 /// JSON lines as values.
 pub fn lines(bytes: &[u8]) -> Vec<Value> {
     assert!(bytes.is_empty() || bytes.ends_with(b"\n"), "the last line has no newline");

@@ -1,6 +1,6 @@
 //! Where files are, who may read them, and what links and odd ids do.
 
-use crate::kit::{Sandbox, lines, text};
+use crate::kit::{Sandbox, lines, objects, text};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
@@ -17,6 +17,57 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Demands that everything in the root is its owner's alone; how many files and folders that are.
+#[track_caller]
+fn private(sandbox: &Sandbox, what: &str) -> usize {
+    let all = sandbox.everything();
+    let inside: Vec<_> = all.iter().filter(|(path, _)| path.starts_with(sandbox.root())).collect();
+    for (path, bytes) in &inside {
+        let wanted = if bytes.is_none() { 0o700 } else { 0o600 };
+        assert_eq!(mode(path), wanted, "{} under {what}", path.display());
+    }
+    inside.len()
+}
+
+/// Demands that a file system is as it was.
+#[track_caller]
+fn untouched(sandbox: &Sandbox, before: &crate::points::Files, what: &str) {
+    assert!(*before == sandbox.everything(), "{what}: something was written");
+}
+
+/// Mistakes on purpose: a mode, a byte, a file or a link that should not be.
+#[test]
+fn modes_and_writes_that_should_not_be_are_found() {
+    let sandbox = Sandbox::new();
+    furnished(&sandbox);
+    assert!(private(&sandbox, "no mistake") >= 5);
+    for place in ["", "sessions", "sessions/s.jsonl", "quarantine", "policy.json"] {
+        let path = sandbox.root().join(place);
+        let right = mode(&path);
+        for wrong in [right | 0o040, right | 0o004, right | 0o001] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(wrong)).unwrap();
+            objects(place, || private(&sandbox, "a wrong mode"));
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(right)).unwrap();
+    }
+    private(&sandbox, "no mistake");
+    let before = sandbox.everything();
+    untouched(&sandbox, &before, "nothing");
+    let journal = sandbox.journal_bytes("s");
+    let spoilt: [&dyn Fn(); 4] = [
+        &|| std::fs::write(sandbox.journal_path("s"), &journal[1..]).unwrap(),
+        &|| std::fs::remove_file(sandbox.journal_path("s")).unwrap(),
+        &|| drop(sandbox.write("elsewhere/new", "")),
+        &|| symlink("nothing", sandbox.root().join("sessions/link")).unwrap(),
+    ];
+    for spoil in spoilt {
+        spoil();
+        objects("something was written", || untouched(&sandbox, &before, "spoilt"));
+        crate::points::restore(&sandbox, &before);
+        untouched(&sandbox, &before, "put back");
+    }
+}
+
 #[test]
 fn private_whatever_the_umask() {
     for umask in ["000", "777", "027"] {
@@ -28,14 +79,7 @@ fn private_whatever_the_umask() {
              turnkeep step --ticket \"$t\" heartbeat"
         );
         sandbox.sh(&script).ok();
-        let mut files = 0;
-        for (path, bytes) in
-            sandbox.everything().into_iter().filter(|(path, _)| path.starts_with(sandbox.root()))
-        {
-            let wanted = if bytes.is_none() { 0o700 } else { 0o600 };
-            assert_eq!(mode(&path), wanted, "{} under umask {umask}", path.display());
-            files += 1;
-        }
+        let files = private(&sandbox, &format!("umask {umask}"));
         assert!(files >= 5, "root, sessions, journal, quarantine and its file");
         assert_eq!(mode(&sandbox.root()), 0o700);
         let records = sandbox.journal("s");
@@ -135,7 +179,7 @@ fn links_inside_the_root_are_refused_and_their_targets_untouched() {
             "{message}"
         );
         sandbox.run(["step", "--ticket", "s:t:1", "heartbeat"]).exits(6);
-        assert_eq!(before, sandbox.everything(), "{place}");
+        untouched(&sandbox, &before, place);
     }
 }
 
@@ -289,7 +333,7 @@ fn links_at_each_place_in_the_root_are_refused() {
                 let unreadable = (place, kind) == ("policy.json", "to itself");
                 if unreadable {
                     verdict.exits(1).error("io");
-                    assert!(before == sandbox.everything(), "{place} {kind}: something was written");
+                    untouched(&sandbox, &before, &format!("{place} {kind}"));
                     continue;
                 }
                 assert!(found && verdict.code() == 6, "{place} {kind}: {}", verdict.all());
@@ -303,7 +347,7 @@ fn links_at_each_place_in_the_root_are_refused() {
                 sandbox.step(&ticket, ["run", "--tool", "true", "two", "--", "true"]).exits(125);
                 sandbox.step(&ticket, ["heartbeat"]).exits(6);
             }
-            assert!(before == sandbox.everything(), "{place} {kind}: something was written");
+            untouched(&sandbox, &before, &format!("{place} {kind}"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Bodies are kept as the bytes given.
 
 use crate::fixtures::journal::{Journal, SESSION};
-use crate::kit::{Sandbox, assistant, at, header, string, text};
+use crate::kit::{Sandbox, assistant, at, header, objects, string, text};
 use serde_json::{Value, json};
 
 fn ticket(sandbox: &Sandbox) -> String {
@@ -21,13 +21,52 @@ fn with_input(input: &str) -> String {
     )
 }
 
+/// Demands that the newest record has these bytes, as they were given.
+#[track_caller]
+fn keeps(sandbox: &Sandbox, bytes: &str) {
+    let line = last_line(sandbox);
+    assert!(line.contains(bytes), "{bytes} is not in {line}");
+}
+
+/// Mistakes on purpose: a body that means the same and is spelled otherwise is objected to.
+#[test]
+fn a_body_that_is_spelled_otherwise_is_found() {
+    let sandbox = Sandbox::new();
+    let ticket = ticket(&sandbox);
+    let input = r#"{"z":12345678901234567890,"f":0.10,"e":1e2,"a":1,"a":2,"s":"\u00e9"}"#;
+    sandbox.step_in(&ticket, ["message", "-"], with_input(input)).ok();
+    keeps(&sandbox, input);
+    let journal = sandbox.journal_bytes("s");
+    for (from, to) in [
+        ("12345678901234567890", "12345678901234567000"),
+        (r#""f":0.10"#, r#""f":0.1 "#),
+        ("1e2", "100"),
+        (r#""a":1,"a":2"#, r#""a":2,"a":1"#),
+        (r#""f":0.10,"e":1e2"#, r#""e":1e2,"f":0.10"#),
+        ("\\u00e9", "\\u00E9"),
+    ] {
+        let spoilt = crate::forge::replaced_later(&journal, from, to);
+        std::fs::write(sandbox.journal_path("s"), spoilt).unwrap();
+        objects("is not in", || keeps(&sandbox, input));
+    }
+    std::fs::write(sandbox.journal_path("s"), &journal).unwrap();
+    // And a command that should write nothing, and does.
+    objects("the journal was written", || {
+        sandbox.unchanged("s", || sandbox.step(&ticket, ["heartbeat"]).ok());
+    });
+    for text in ["\u{1b}[2J", "a\u{202e}b", "a\rb", "\u{9b}", "\u{7}"] {
+        assert!(obeyed(text), "{text:?}");
+    }
+    assert!(!obeyed("plain text, \u{e9}\n"));
+}
+
 #[test]
 fn numbers_key_order_and_doubled_keys_survive() {
     let sandbox = Sandbox::new();
     let ticket = ticket(&sandbox);
     let input = r#"{"zeta":2512292042121000001,"alpha":18446744073709551616,"f":0.10,"e":1e400,"one":1e2,"neg":-0,"a":1,"a":2}"#;
     let seq = sandbox.step_in(&ticket, ["message", "-"], with_input(input)).ok().seq();
-    assert!(last_line(&sandbox).contains(&format!("\"input\":{input}")), "{}", last_line(&sandbox));
+    keeps(&sandbox, &format!("\"input\":{input}"));
     let digest = sandbox.program("sha256sum", [""; 0]).stdin(input).go().ok();
     let digest = digest.stdout.split(' ').next().unwrap().to_owned();
     assert_eq!(text(at(&parsed_calls(&sandbox), "/0/args_sha256")), digest);
@@ -41,7 +80,7 @@ fn lone_surrogates_survive_in_bodies() {
     let ticket = ticket(&sandbox);
     let input = r#"{"x":"a\ud83d b \udc00"}"#;
     let seq = sandbox.step_in(&ticket, ["message", "-"], with_input(input)).ok().seq();
-    assert!(last_line(&sandbox).contains(input));
+    keeps(&sandbox, input);
     let ran = sandbox.step(&ticket, ["run", &format!("{seq}.0"), "--", "cat"]).ok();
     assert_eq!(ran.stdout, input);
     // In a tool's name or a call's id it is U+FFFD.
@@ -305,7 +344,7 @@ fn nul_escapes_survive_and_start_nothing() {
     let ticket = ticket(&sandbox);
     let input = r#"{"a\u0000":"\u0000","b":["\u0000"]}"#;
     let seq = sandbox.step_in(&ticket, ["message", "-"], with_input(input)).ok().seq();
-    assert!(last_line(&sandbox).contains(input));
+    keeps(&sandbox, input);
     assert_eq!(sandbox.step(&ticket, ["run", &format!("{seq}.0"), "--", "cat"]).ok().stdout, input);
     // No process can be told such a name: the call is answered, and its command was not started.
     let odd = with_input("{}").replace("\"bash\"", r#""ba\u0000sh""#).replace("\"id\":\"c\"", "\"id\":\"d\"");
@@ -357,14 +396,15 @@ fn empty_content_marks_and_crlf_in_each_input() {
 }
 
 /// What a terminal obeys: escape, other control characters, marks that turn the direction of text.
+const HOSTILE: &str = "\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\r\u{8}";
+
+fn obeyed(text: &str) -> bool {
+    let hostile = |char: char| HOSTILE.contains(char) && !char.is_ascii_graphic() && char != ' ';
+    text.chars().any(|char| (char.is_control() && char != '\n') || hostile(char))
+}
+
 #[test]
 fn nothing_that_people_read_is_obeyed_by_a_terminal() {
-    const HOSTILE: &str = "\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\r\u{8}";
-    let obeyed = |text: &str| {
-        text.chars().any(|char| {
-            (char.is_control() && char != '\n') || (HOSTILE.contains(char) && !char.is_ascii_graphic())
-        })
-    };
     let sandbox = Sandbox::new();
     let odd = |text: &str| format!("{text}{HOSTILE}");
     let mut root = header();

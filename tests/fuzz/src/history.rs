@@ -26,17 +26,26 @@ pub fn run(bytes: &[u8]) {
     scan::judge(journal);
     told(&draft);
     let place = bytes.iter().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
-    let mut flipped = journal.clone();
+    spoilt_by(journal, place, |bytes| verify(bytes, &[]).verdict());
+    let (flipped, cut) = (flipped(journal, place), place % journal.len());
+    scan::judge(&flipped);
+    scan::judge(&journal[..cut]);
+}
+
+fn flipped(journal: &[u8], place: usize) -> Vec<u8> {
+    let mut flipped = journal.to_vec();
     let bit = place % (journal.len() * 8);
     flipped[bit / 8] ^= 1 << (bit % 8);
-    let verdict = verify(&flipped, &[]);
-    assert!(!["sound", "needs-recovery"].contains(&verdict.verdict()), "bit {bit}: {verdict:?}");
-    scan::judge(&flipped);
+    flipped
+}
+
+/// What is demanded of somebody who judges a journal with a flipped bit, and one that was cut.
+pub fn spoilt_by(journal: &[u8], place: usize, verdict: impl Fn(&[u8]) -> &'static str) {
+    let said = verdict(&flipped(journal, place));
+    assert!(!["sound", "needs-recovery"].contains(&said), "bit {}: {said}", place % (journal.len() * 8));
     let cut = place % journal.len();
-    let verdict = verify(&journal[..cut], &[]).verdict();
     let clean = cut > 0 && journal[cut - 1] == b'\n';
-    assert_eq!(verdict, if clean { "sound" } else { "needs-recovery" }, "cut at {cut}");
-    scan::judge(&journal[..cut]);
+    assert_eq!(verdict(&journal[..cut]), if clean { "sound" } else { "needs-recovery" }, "cut at {cut}");
 }
 
 /// The journal that comes of the lines of an input, as far as they may follow each other.

@@ -5,13 +5,13 @@
 //! no code for this.
 
 mod body;
-mod history;
+pub mod history;
 mod message;
 pub mod meter;
 mod policy;
-mod record;
-mod scan;
-mod tree;
+pub mod record;
+pub mod scan;
+pub mod tree;
 mod world;
 
 pub use world::{verify, verify_with};

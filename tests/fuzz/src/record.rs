@@ -3,6 +3,7 @@
 //! A line that decodes is what encoding its record gives; changed in any place it does not decode any more.
 
 use turnkeep::chain::{self, Fault};
+use turnkeep::record::Record;
 use turnkeep::scan::{self, Tail};
 
 pub fn run(bytes: &[u8]) {
@@ -23,7 +24,12 @@ fn sealed(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn line(bytes: &[u8]) {
-    let record = match chain::decode(bytes) {
+    line_by(bytes, chain::decode);
+}
+
+/// What is demanded of somebody who decodes a line.
+pub fn line_by(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<Record, Fault>) {
+    let record = match decode(bytes) {
         Ok(record) => record,
         Err(fault) => {
             assert!(!fault.to_string().is_empty());
@@ -42,7 +48,7 @@ fn line(bytes: &[u8]) {
     let bit = bytes.iter().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
     let bit = bit % (bytes.len() * 8);
     flipped[bit / 8] ^= 1 << (bit % 8);
-    assert!(chain::decode(&flipped).is_err(), "bit {bit}");
+    assert!(decode(&flipped).is_err(), "bit {bit}");
 }
 
 fn tail(bytes: &[u8], offset: u64) {

@@ -12,7 +12,7 @@ use turnkeep::record::Hash;
 use turnkeep::scan::{Expected, Tail, lines};
 use turnkeep::storage::{MemoryStorage, Storage as _};
 use turnkeep::turn::Retain;
-use turnkeep::verify::{Code, Severity};
+use turnkeep::verify::{Code, Report, Severity};
 
 pub fn run(bytes: &[u8]) {
     judge(bytes);
@@ -41,7 +41,12 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
 
 /// Everything that is demanded of the bytes of a journal.
 pub fn judge(bytes: &[u8]) {
-    let report = verify(bytes, &[]);
+    judge_by(bytes, |bytes| verify(bytes, &[]), loaded);
+}
+
+/// The same of what somebody says who verifies it, and who loads it.
+pub fn judge_by(bytes: &[u8], verify: impl Fn(&[u8]) -> Report, loaded: impl Fn(&[u8], Reach) -> Loaded) {
+    let report = verify(bytes);
     let all = loaded(bytes, Reach::All(Retain::All));
     let base = loaded(bytes, Reach::Base);
     assert_eq!(report.worst() == Severity::OtherFormat, all.other_format.is_some(), "of another format");
@@ -73,7 +78,8 @@ pub fn judge(bytes: &[u8]) {
     write(bytes, &all);
 }
 
-fn loaded(bytes: &[u8], reach: Reach) -> Loaded {
+/// What a writer knows of a journal.
+pub fn loaded(bytes: &[u8], reach: Reach) -> Loaded {
     let storage = MemoryStorage::new();
     storage.write("/j", bytes);
     let file = storage.open_read("/j".as_ref()).expect("opened");

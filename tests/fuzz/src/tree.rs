@@ -23,13 +23,18 @@ pub fn run(bytes: &[u8]) {
         None => (bytes, &b""[..]),
     };
     let tree = tree::read(file);
-    shape(file, &tree);
-    findings(file, &tree);
+    judge(file, &tree);
     if let Some(draft) = history::drafted(journal, Retain::All) {
         for turn in draft.session.turns.clone() {
             with_turn(file, &tree, &draft, &turn);
         }
     }
+}
+
+/// What is demanded of a tree that was read from these bytes.
+pub fn judge(file: &[u8], tree: &Tree) {
+    shape(file, tree);
+    findings(file, tree);
 }
 
 /// Every line is the header, an entry or something else, once.

@@ -317,22 +317,60 @@ fn older_session_version() {
 /// Pi takes no lock: it wrote behind the admission, and the answer was put below its lines.
 #[test]
 fn pi_writes_without_our_lock() {
-    let sandbox = Sandbox::new();
-    sandbox.write("t.jsonl", text(&whole()));
-    let owner = Owner::start();
-    let ticket = sandbox.admit(&owner, "s", &["--tree", "t.jsonl", "--tree-mode", "append"]);
-    // Another Pi goes on from the leaf that it had loaded.
-    let foreign = [entry("c1", Some("a4"), &assistant("Elsewhere.", &[]))];
-    let before = std::fs::read_to_string(sandbox.path("t.jsonl")).unwrap();
-    sandbox.write("t.jsonl", format!("{before}{}", text(&foreign)));
-    sandbox.announce(&ticket, &[("call_1", "bash", json!({}))]);
-    owner.die();
-    sandbox.recover(&Owner::start(), "s", &[]);
-    assert_eq!(branch_from(&sandbox), "a4");
-    let tree = sandbox.tree("t.jsonl");
-    assert!(tree.iter().any(|line| line["id"] == "c1"), "the other branch stays");
-    assert!(tree.iter().all(|line| line["parentId"] != "c1"), "and nothing of ours is on it");
-    sandbox.run(["verify", "s", "--with-tree"]).ok();
+    for typed in [user("Typed meanwhile."), assistant("Thought meanwhile.", &[])] {
+        let by_user = typed["role"] == "user";
+        let sandbox = Sandbox::new();
+        sandbox.write("t.jsonl", text(&whole()));
+        let owner = Owner::start();
+        let ticket = sandbox.admit(&owner, "s", &["--tree", "t.jsonl", "--tree-mode", "append"]);
+        let input = crate::kit::text(&sandbox.tree("t.jsonl")[5]["id"]);
+        // Another Pi goes on from the leaf that it had loaded.
+        let foreign =
+            [entry("c1", Some("a4"), &typed), entry("c2", Some("c1"), &assistant("Pi answers.", &[]))];
+        let before = std::fs::read_to_string(sandbox.path("t.jsonl")).unwrap();
+        let before = format!("{before}{}", text(&foreign));
+        sandbox.write("t.jsonl", &before);
+        sandbox.step_in(&ticket, ["message", "-"], assistant("Ours.", &[]).to_string()).ok();
+        // The process died when its answer was in the journal alone.
+        owner.die();
+        sandbox.write("t.jsonl", &before);
+        let ran = sandbox.unchanged_files(|| sandbox.run(["--json", "verify", "s", "--with-tree"])).exits(13);
+        finding(&ran.json(), "branch-behind");
+        let recover = ["recover", "s", "--owner-pid", "none"];
+        let told = |ran: &crate::kit::Ran| {
+            for words in [
+                "the session file has 2 entries since admission that this turn does not have: c1 (line 7), c2 (line 8)",
+                &format!("the session file has 2 leaves since admission: {input}, c2"),
+                "the last line, which Pi would open, is c2",
+            ] {
+                assert!(ran.stderr.contains(words), "{words:?} is not said: {}", ran.stderr);
+            }
+        };
+        if by_user {
+            // A person wrote on: nothing goes on behind their back.
+            told(
+                &sandbox.unchanged_files(|| sandbox.run(recover).exits(6).says("the conversation moved on")),
+            );
+            told(&sandbox.run([&recover[..], &["--force", "--why", "seen"]].concat()).ok());
+        } else {
+            told(&sandbox.run(recover).ok());
+        }
+        let tree = sandbox.tree("t.jsonl");
+        let bytes = std::fs::read_to_string(sandbox.path("t.jsonl")).unwrap();
+        assert!(bytes.starts_with(&before), "the other branch stays");
+        let ours: Vec<&Value> = tree[8..].iter().collect();
+        assert_eq!(ours[0]["parentId"], input.as_str(), "below the input, where it was admitted");
+        assert!(tree.iter().all(|line| line["parentId"] != "c2"), "and nothing of ours is below theirs");
+        assert_eq!(branch_from(&sandbox), "a4");
+        sandbox.run(["verify", "s", "--with-tree"]).ok();
+        let drawn = sandbox.run(["inspect", "s", "--draw-tree"]).ok().stdout;
+        let line = |id: &str| drawn.lines().find(|line| line.contains(id)).unwrap_or_default();
+        assert!(line("c2").starts_with("    c2") && !line("c2").contains("leaf"), "{drawn}");
+        assert!(
+            drawn.lines().any(|line| line.starts_with('*') && line.ends_with("<- active leaf")),
+            "{drawn}"
+        );
+    }
 }
 
 /// The session file was removed between two steps and came back without its head.
@@ -379,25 +417,114 @@ fn deep_nesting() {
     assert_eq!(note, 2);
 }
 
-/// Sessions of many thousand entries: recursion down the chain, or time that grows faster than the file.
+/// A chain of so many entries.
+fn long(entries: usize) -> String {
+    let header = header();
+    let mut lines = format!("{header}\n");
+    let mut parent = "null".to_owned();
+    for index in 0..entries {
+        let id = format!("\"{:08x}\"", index + 1);
+        lines.push_str(&format!(
+            r#"{{"type":"message","id":{id},"parentId":{parent},"timestamp":"2026-01-05T09:00:01.000Z","message":{{"role":"user","content":"entry {index}","timestamp":1}}}}"#
+        ));
+        lines.push('\n');
+        parent = id;
+    }
+    lines
+}
+
+/// How often a command reads, and how many bytes; its own calls, as strace counts them.
+fn reads(sandbox: &Sandbox, words: &[&str], stdin: &str) -> (u64, u64) {
+    let log = sandbox.path("reads");
+    let options = ["-qq", "-e", "trace=read,pread64", "-e", "signal=none", "-o", log.to_str().unwrap()];
+    let all = [&options[..], &[crate::kit::bin()], words].concat();
+    sandbox.program("strace", all).stdin(stdin).go().ok();
+    let trace = std::fs::read_to_string(log).unwrap();
+    let answers = trace.lines().filter_map(|line| line.rsplit_once(" = ")?.1.parse::<u64>().ok());
+    answers.fold((0, 0), |(calls, bytes), answer| (calls + 1, bytes + answer))
+}
+
+/// Sessions of many thousand entries: recursion down the chain, or work that grows faster than the file.
+///
+/// Counted, not timed: how often is read does not grow, and every byte is read the same few times. Where a
+/// command writes to the session file it reads it, since Pi may have written to it since.
 #[test]
 fn many_entries() {
-    let sandbox = Sandbox::new();
-    let mut lines = vec![header()];
-    let mut parent = None;
-    for index in 0..20_000 {
-        let id = format!("e{index}");
-        lines.push(entry(&id, parent.as_deref(), &user("n")));
-        parent = Some(id);
+    if !crate::points::can_trace() {
+        return;
     }
-    sandbox.write("t.jsonl", text(&lines));
-    let (ran, found) = verify(&sandbox, "t.jsonl", 0);
-    assert_eq!((found.len(), &ran.json()["records"]), (0, &json!(20_000)));
-    let owner = Owner::start();
-    let ticket = sandbox.admit(&owner, "s", &["--tree", "t.jsonl", "--tree-mode", "append"]);
-    sandbox.announce(&ticket, &[("call_1", "bash", json!({}))]);
-    let drawn = sandbox.run(["inspect", "s", "--draw-tree"]).ok();
-    assert!(drawn.stdout.contains("e19999"));
+    let sandbox = Sandbox::in_memory();
+    let message = assistant("", &[("c", "bash", json!({}))]).to_string();
+    let step = |words: &[&'static str]| [&["step", "--ticket", "s:t:1"], words].concat();
+    let tree = ["--owner-pid", "none", "--tree", "t.jsonl", "--tree-mode", "append"];
+    let admit = [&["admit", "s", "--turn", "t", "--text", "x"][..], &tree].concat();
+    // What is read, and how often the session file may be read for it.
+    let commands: [(Vec<&str>, u64); 7] = [
+        (vec!["verify", "./t.jsonl"], 1),
+        (admit, 3),
+        (step(&["message", "-"]), 2),
+        (step(&["claim", "c"]), 2),
+        (step(&["heartbeat"]), 2),
+        (vec!["inspect", "s"], 1),
+        (vec!["inspect", "s", "--draw-tree"], 1),
+    ];
+    let measured = [2_000, 8_000].map(|entries| {
+        let _none = std::fs::remove_dir_all(sandbox.root());
+        sandbox.write("t.jsonl", long(entries));
+        let size = std::fs::metadata(sandbox.path("t.jsonl")).unwrap().len();
+        commands.each_ref().map(|(words, times)| {
+            let (calls, bytes) = reads(&sandbox, words, &message);
+            let most = times * size + 120_000;
+            assert!(bytes <= most, "{words:?} on {entries} entries, {size} bytes: {bytes} were read");
+            calls
+        })
+    });
+    let [few, many] = measured;
+    for ((few, many), (words, _)) in few.iter().zip(&many).zip(&commands) {
+        assert!(*many <= few + 2, "{words:?}: {few} reads became {many}");
+    }
+    // Down a long chain with little stack, and to its end.
+    sandbox.write("t.jsonl", long(80_000));
+    let ran = sandbox.sh("ulimit -s 1024; exec turnkeep --json verify ./t.jsonl").ok();
+    let document = ran.json();
+    assert_eq!((&document["findings"], &document["records"]), (&json!([]), &json!(80_000)));
+    let words =
+        "turnkeep admit l --turn t --text x --owner-pid none --tree t.jsonl; turnkeep inspect l --draw-tree";
+    let ran = sandbox.sh(&format!("ulimit -s 1024; {words}")).ok();
+    assert!(ran.stdout.contains("00013880"), "its end is drawn");
+}
+
+/// A step costs the same behind few turns and behind many: it reads from the last base. An admission reads the journal
+/// once, all of it, since any earlier turn may have had its delivery.
+#[test]
+fn many_turns() {
+    if !crate::points::can_trace() {
+        return;
+    }
+    let sandbox = Sandbox::in_memory();
+    let long = "x".repeat(50_000);
+    let mut turns = 0;
+    let measured = [3, 20].map(|behind| {
+        while turns < behind {
+            turns += 1;
+            let ticket = sandbox.run(["admit", "s", "--text", "x", "--owner-pid", "none"]).ok().line();
+            sandbox.step_in(&ticket, ["note", "-"], &*long).ok();
+            sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+            sandbox.step(&ticket, ["settle"]).ok();
+        }
+        let turn = format!("last-{behind:02}");
+        let ticket = format!("s:{turn}:1");
+        let (_, admit) =
+            reads(&sandbox, &["admit", "s", "--turn", &turn, "--text", "x", "--owner-pid", "none"], "");
+        let (_, step) = reads(&sandbox, &["step", "--ticket", &ticket, "heartbeat"], "");
+        sandbox.step_in(&ticket, ["message", "-"], assistant("Done.", &[]).to_string()).ok();
+        sandbox.step(&ticket, ["settle"]).ok();
+        (admit, step, sandbox.journal_bytes("s").len() as u64)
+    });
+    let [few, many] = measured;
+    let grown = many.2 - few.2;
+    assert!(grown > 800_000 && many.0 <= few.0 + grown * 5 / 4, "an admission: {measured:?}");
+    assert!(many.1 <= few.1 + grown / 4, "a step: {measured:?}");
 }
 
 /// A session file was taken for a damaged journal, and a salvage of it advised.

@@ -116,7 +116,12 @@ fn file_system_without_locks() {
     }
     let sandbox = Sandbox::new();
     sandbox.run(ADMIT).ok();
-    for error in ["ENOLCK", "ENOSYS", "EBADF"] {
+    let errors = [
+        ("ENOLCK", "No locks available"),
+        ("ENOSYS", "Function not implemented"),
+        ("EBADF", "Bad file descriptor"),
+    ];
+    for (error, word) in errors {
         let inject = format!("inject=flock:error={error}");
         let words = [
             "-qq",
@@ -137,8 +142,18 @@ fn file_system_without_locks() {
             "--turn",
             "t2",
         ];
-        let ran = sandbox.unchanged("s", || sandbox.program("strace", words).go().exits(1));
-        assert!(ran.stderr.contains("lock"), "{}", ran.stderr);
+        let ran = sandbox.unchanged_files(|| sandbox.program("strace", words).go().exits(1));
+        // The path, the type of its file system, the system's word, and what cannot be given there.
+        let told = format!("{} is on a file system without locks (", sandbox.journal_path("s").display());
+        let (_, of) = ran.stderr.split_once(&told).unwrap_or_else(|| panic!("{told:?}: {}", ran.stderr));
+        let (of, rest) = of.split_once("): ").unwrap();
+        let magic = sandbox.program("stat", ["-f", "-c", "%t", "state/sessions"]).go().ok().line();
+        let known = [("ef53", "ext4"), ("1021994", "tmpfs"), ("794c7630", "overlay"), ("58465342", "xfs")];
+        let known = known.into_iter().chain([("9123683e", "btrfs")]);
+        let name = known.into_iter().find(|(number, _)| *number == magic).map(|(_, name)| name);
+        assert_eq!(of, name.map_or_else(|| format!("of type 0x{magic}"), str::to_owned), "{}", ran.stderr);
+        assert!(rest.starts_with(word), "{}", ran.stderr);
+        assert!(rest.contains("a single writer cannot be guaranteed there"), "{}", ran.stderr);
     }
 }
 
