@@ -247,8 +247,8 @@ mod workloads {
         if cfg!(debug_assertions) {
             return Reach { stride: 1, inner_stride: 100, ..quick };
         }
-        let inner_stride = if slow == "all" { 1 } else { 4 };
-        Reach { stride: 1, inner_stride, prefixes: Prefixes::Each, ..quick }
+        let (inner_stride, inner_reads) = if slow == "all" { (1, 1) } else { (12, 8) };
+        Reach { stride: 1, inner_stride, inner_reads, prefixes: Prefixes::Each, ..quick }
     }
 
     #[expect(clippy::print_stderr, reason = "how much was looped over is told with --nocapture")]
