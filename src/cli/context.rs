@@ -311,14 +311,13 @@ const READ_PER_RECORD: u64 = 4;
 /// A byte order mark in front of JSON is no part of it; in front of text it stays.
 pub fn read_file(context: &Context, file: &Path) -> Result<String, Failure> {
     let bytes_max = context.line_bytes_max.max(crate::chain::LINE_BYTES_MAX).saturating_mul(READ_PER_RECORD);
-    let mut bytes = Vec::new();
     let limit = bytes_max.saturating_add(1);
     let read = if file.as_os_str() == "-" {
-        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)
+        read_at_most(std::io::stdin().lock(), limit)
     } else {
-        std::fs::File::open(file).and_then(|content| content.take(limit).read_to_end(&mut bytes))
+        std::fs::File::open(file).and_then(|content| read_at_most(content, limit))
     };
-    read.map_err(|error| {
+    let bytes = read.map_err(|error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { "no_file" } else { "unreadable_file" };
         unreadable(kind, "", file, &error).hint("nothing was written")
     })?;
@@ -380,9 +379,10 @@ fn root_path(given: Option<&Path>) -> Result<PathBuf, Failure> {
 /// Longest policy file, in bytes.
 const POLICY_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-fn read_at_most(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+/// What may have no end, up to a bound.
+fn read_at_most(source: impl Read, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    source.take(bytes_max).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -393,8 +393,11 @@ fn policy(given: Option<&Path>, root: &Root, storage: &dyn Storage) -> Result<Po
         _ => (default.as_path(), false),
     };
     // What a person names may be a pipe, or have no end.
-    let read =
-        if named { read_at_most(path, POLICY_BYTES_MAX + 1) } else { storage::read_whole(storage, path) };
+    let read = if named {
+        std::fs::File::open(path).and_then(|content| read_at_most(content, POLICY_BYTES_MAX + 1))
+    } else {
+        storage::read_whole(storage, path)
+    };
     match read {
         Ok(bytes) if bytes.len() as u64 > POLICY_BYTES_MAX => Err(Failure::usage(
             "bad_policy",

@@ -137,27 +137,24 @@ pub fn acknowledged(file: &dyn StoredFile, repaired: &Repaired, behind: u64) -> 
 
 /// Digest of a range of a file, in bounded memory.
 pub fn digest_range(file: &dyn StoredFile, range: &Range) -> io::Result<Hash> {
-    let mut hasher = Sha256::new();
-    each_chunk(file, range, |chunk| {
-        hasher.update(chunk);
-        Ok(())
-    })?;
-    finished(hasher)
+    digest_with(file, range, b"")
 }
 
 /// Digest of a damaged range as it will be: the newline that an unended line lacks is written first.
 pub fn digest_ended(file: &dyn StoredFile, range: &Range) -> io::Result<Hash> {
     let held = range.end().min(file.len()?);
     let there = Range { offset: range.offset, bytes: held.saturating_sub(range.offset) };
+    digest_with(file, &there, if there.bytes < range.bytes { b"\n" } else { b"" })
+}
+
+fn digest_with(file: &dyn StoredFile, range: &Range, behind: &[u8]) -> io::Result<Hash> {
     let mut hasher = Sha256::new();
-    each_chunk(file, &there, |chunk| {
+    each_chunk(file, range, |chunk| {
         hasher.update(chunk);
         Ok(())
     })?;
-    if there.bytes < range.bytes {
-        hasher.update(b"\n");
-    }
-    finished(hasher)
+    hasher.update(behind);
+    crate::json::hex(&hasher.finalize()).parse().map_err(io::Error::other)
 }
 
 /// Calls `take` with the bytes of a range, a bounded number at a time.
@@ -174,10 +171,6 @@ pub fn each_chunk(
         at = to;
     }
     Ok(())
-}
-
-fn finished(hasher: Sha256) -> io::Result<Hash> {
-    crate::json::hex(&hasher.finalize()).parse().map_err(io::Error::other)
 }
 
 /// Reads a journal. Damage that a person acknowledged is passed over.

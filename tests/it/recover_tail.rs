@@ -4,6 +4,7 @@ use crate::forge;
 use crate::kit::*;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 
 /// A turn with a claimed call whose owner is gone; the last record holds multibyte text.
 fn crashed(sandbox: &Sandbox) -> String {
@@ -188,35 +189,36 @@ fn the_newline_of_a_closed_session_is_added() {
 #[test]
 fn a_repair_that_was_killed_half_way_is_made_whole() {
     let sandbox = Sandbox::new();
-    crashed(&sandbox);
-    let journal = sandbox.journal_bytes("s");
-    let start = last_line(&journal);
-    let torn = &journal[start..start + 60];
-    let name = format!("s.{start}.{}", &forge::sha256(torn)[..16]);
+    let (journal, torn, saved) = torn_at_the_end(&sandbox);
     let owner = Owner::start();
     for copied in [0, 7, 60] {
-        std::fs::create_dir_all(sandbox.root().join("quarantine")).unwrap();
-        std::fs::write(sandbox.root().join("quarantine").join(&name), &torn[..copied]).unwrap();
-        std::fs::write(sandbox.journal_path("s"), &journal[..start + 60]).unwrap();
+        std::fs::write(&saved, &torn[..copied]).unwrap();
+        std::fs::write(sandbox.journal_path("s"), &journal).unwrap();
         sandbox.recover(&owner, "s", &[]);
-        let saved = std::fs::read(sandbox.root().join("quarantine").join(&name)).unwrap();
-        assert_eq!(saved, torn, "{copied} bytes were copied before");
+        assert_eq!(std::fs::read(&saved).unwrap(), torn, "{copied} bytes were copied before");
     }
+}
+
+/// A crashed journal whose last record is torn behind 60 bytes, these bytes, and where a repair keeps them.
+fn torn_at_the_end(sandbox: &Sandbox) -> (Vec<u8>, Vec<u8>, PathBuf) {
+    crashed(sandbox);
+    let mut journal = sandbox.journal_bytes("s");
+    let start = last_line(&journal);
+    journal.truncate(start + 60);
+    let torn = journal[start..].to_vec();
+    let folder = sandbox.root().join("quarantine");
+    std::fs::create_dir_all(&folder).unwrap();
+    let saved = folder.join(format!("s.{start}.{}", &forge::sha256(&torn)[..16]));
+    (journal, torn, saved)
 }
 
 #[test]
 fn a_repair_writes_nothing_through_a_second_name() {
     let sandbox = Sandbox::new();
-    crashed(&sandbox);
-    let journal = sandbox.journal_bytes("s");
-    let start = last_line(&journal);
-    let torn = &journal[start..start + 60];
-    let name = format!("s.{start}.{}", &forge::sha256(torn)[..16]);
-    let saved = sandbox.root().join("quarantine").join(name);
-    std::fs::create_dir_all(saved.parent().unwrap()).unwrap();
+    let (journal, torn, saved) = torn_at_the_end(&sandbox);
     let other = sandbox.write("mine", "precious");
     std::fs::hard_link(&other, &saved).unwrap();
-    std::fs::write(sandbox.journal_path("s"), &journal[..start + 60]).unwrap();
+    std::fs::write(sandbox.journal_path("s"), &journal).unwrap();
     sandbox.recover(&Owner::start(), "s", &[]);
     assert_eq!(std::fs::read(&saved).unwrap(), torn);
     assert_eq!(std::fs::read(&other).unwrap(), b"precious");

@@ -299,7 +299,8 @@ fn start(context: &Context, args: &RecoverArgs, planned: &Planned, wait: &str) -
     command.spawn().map_err(unexpected)
 }
 
-/// Whether the process that was started got the turn and wrote all of its takeover: then its exit status is CMD's, and nobody's business here.
+/// Whether the process that was started got the turn and wrote all of its takeover: then its exit status is CMD's, and
+/// nobody's business here.
 fn became_owner(context: &Context, planned: &Planned, pid: u32) -> bool {
     let Ok(loaded) = context.read(&planned.session, Reach::All(Retain::All)) else { return false };
     let turn = loaded.session.as_ref().and_then(|session| session.turn(&planned.turn));
