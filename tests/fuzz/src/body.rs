@@ -3,19 +3,27 @@
 use turnkeep::json::{self, DEPTH_MAX, Raw, RawError, View};
 
 pub fn run(bytes: &[u8]) {
+    judge_by(bytes, Raw::parse);
+}
+
+/// Demands it of whatever takes a text as a body.
+pub fn judge_by(bytes: &[u8], parse: impl Fn(&str) -> Result<Raw, RawError>) {
     let text = String::from_utf8_lossy(bytes);
     let depth = json::depth(&text);
-    match Raw::parse(&text) {
+    match parse(&text) {
         Ok(raw) => {
-            assert!(depth <= DEPTH_MAX && json::is_compact(raw.get()) && !raw.get().contains('\n'));
-            assert!(Raw::parse(raw.get()).as_ref() == Ok(&raw), "compact twice");
+            assert!(depth <= DEPTH_MAX, "too deep");
+            assert!(json::is_compact(raw.get()) && !raw.get().contains('\n'));
+            assert!(parse(raw.get()).as_ref() == Ok(&raw), "compact twice");
             assert!(letters(&text) == letters(raw.get()), "more than white space went");
             assert_ne!(raw.view(), View::Other);
             assert!(json::same(raw.get(), &text, &[]) || has_doubled(raw.get()), "not the same as itself");
             walk(raw.get());
         }
-        Err(RawError::TooDeep { depth: told }) => assert!(told == depth && depth > DEPTH_MAX),
-        Err(RawError::Syntax(why)) => assert!(!why.is_empty()),
+        Err(RawError::TooDeep { depth: told }) => {
+            assert!(told == depth && depth > DEPTH_MAX, "too deep: told {told}, is {depth}")
+        }
+        Err(RawError::Syntax(why)) => assert!(!why.is_empty(), "no reason"),
     }
     let kept = Raw::text(&text);
     assert_eq!(kept.view(), View::String(text.clone().into_owned()), "text is kept");

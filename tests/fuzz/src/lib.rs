@@ -4,11 +4,11 @@
 //! libFuzzer (`fuzz_targets`) and over the kept inputs under `cargo test` (`tests/kept.rs`). The library itself has
 //! no code for this.
 
-mod body;
+pub mod body;
 pub mod history;
-mod message;
+pub mod message;
 pub mod meter;
-mod policy;
+pub mod policy;
 pub mod record;
 pub mod scan;
 pub mod tree;
@@ -16,8 +16,11 @@ mod world;
 
 pub use world::{verify, verify_with};
 
+/// Demands of any bytes what is promised of them.
+pub type Body = fn(&[u8]);
+
 /// Names and bodies of all targets.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Body)] = &[
     ("scan", scan::run),
     ("record", record::run),
     ("history", history::run),

@@ -4,7 +4,7 @@
 //! meaning, and stands in Pi's format with the same calls.
 
 use turnkeep::json::{self, DEPTH_MAX, Raw};
-use turnkeep::message::{self, Format, Meaning, Role};
+use turnkeep::message::{self, Format, Meaning, MessageError, Role};
 
 const FORMATS: [Option<Format>; 7] = [
     None,
@@ -17,15 +17,24 @@ const FORMATS: [Option<Format>; 7] = [
 ];
 const ROLES: [Option<&str>; 3] = [None, Some("assistant"), Some("tool")];
 
+/// What takes a message, as `message::take` does.
+pub type Take<'a> = &'a dyn Fn(&str, Option<Format>, Option<&str>) -> Result<(Raw, Meaning), MessageError>;
+/// What writes a message in Pi's format, as `message::pi_message` does.
+pub type ToPi<'a> = &'a dyn Fn(&Meaning, &Raw, &[Option<String>], i64) -> Raw;
+
 pub fn run(bytes: &[u8]) {
+    judge_by(bytes, &message::take, &message::pi_message);
+}
+
+pub fn judge_by(bytes: &[u8], take: Take, to_pi: ToPi) {
     let Some((first, text)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(text);
     let index = usize::from(first.wrapping_sub(b'0'));
     let (format, role) = (FORMATS[index % 7], ROLES[index / 7 % 3]);
-    match message::take(&text, format, role) {
+    match take(&text, format, role) {
         Ok((raw, meaning)) => {
             assert!(format.is_none_or(|format| format.stored() == meaning.format), "another format");
-            taken(&raw, &meaning, role);
+            taken(&raw, &meaning, role, take, to_pi);
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
@@ -38,15 +47,14 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-fn taken(raw: &Raw, meaning: &Meaning, role: Option<&str>) {
+fn taken(raw: &Raw, meaning: &Meaning, role: Option<&str>, take: Take, to_pi: ToPi) {
     well_formed(raw);
     assert_eq!(meaning.format, meaning.format.stored());
     assert!(!meaning.role_word.is_empty());
     let again = message::meaning(meaning.format, raw).expect("what was taken is read again");
     let again = role.map_or(again.clone(), |role| again.with_role(role));
     assert_eq!(&again, meaning, "read again");
-    let (stored, second) =
-        message::take(raw.get(), Some(meaning.format), role).expect("what is stored is taken");
+    let (stored, second) = take(raw.get(), Some(meaning.format), role).expect("what is stored is taken");
     assert!(&stored == raw && &second == meaning, "taken again");
     for call in &meaning.calls {
         well_formed(&call.args);
@@ -57,7 +65,7 @@ fn taken(raw: &Raw, meaning: &Meaning, role: Option<&str>) {
         well_formed(&message::pi_result(&answer.call_id, "t", &answer.raw, answer.error, 7));
     }
     let ids: Vec<Option<String>> = meaning.calls.iter().map(|call| call.id.clone()).collect();
-    let pi = message::pi_message(meaning, raw, &ids, 1_796_000_000_000);
+    let pi = to_pi(meaning, raw, &ids, 1_796_000_000_000);
     well_formed(&pi);
     let read = message::meaning(Format::Pi, &pi).expect("a message in Pi's format is one");
     if meaning.role == Role::Assistant {

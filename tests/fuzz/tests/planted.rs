@@ -1,9 +1,13 @@
 //! Mistakes on purpose: a body whose subject lies panics.
 
 use turnkeep::journal::load::Reach;
+use turnkeep::json::{Raw, RawError};
+use turnkeep::policy::{Policy, Rule};
+use turnkeep::record::Replay;
 use turnkeep::turn::Retain;
-use turnkeep::{chain, tree};
-use turnkeep_fuzz::{history, record, scan, verify};
+use turnkeep::{chain, message, tree};
+use turnkeep_fuzz::message::{self as message_body, Take, ToPi};
+use turnkeep_fuzz::{body, history, policy, record, scan, verify};
 
 fn fixture(name: &str) -> Vec<u8> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/every-kind");
@@ -91,4 +95,67 @@ fn tree_finds_what_is_not_accounted_for() {
     headless.header = None;
     objects("line 1", || judge(&headless));
     objects("", || judge(&tree::read(&file[..file.len() - 1])));
+}
+
+#[test]
+fn policy_finds_who_is_bolder_than_the_rules() {
+    let file = br#"{"format":"turnkeep-policy/1","rules":[
+        {"tool":"memory","where":{"action":"search"},"replay":"safe"}]}"#;
+    let input = [&file[..], br#"{"action":"write"}"#].join(&0);
+    let safe = Rule { replay: Replay::Safe, approval: None, unknown: None };
+    policy::judge_by(&input, Policy::classify);
+    objects("no such tool", || policy::judge_by(&input, |_, _, _| safe));
+    // Safe unless the same rule says otherwise of this spelling.
+    let bold_where = |means_it: fn(&str) -> bool| {
+        move |policy: &Policy, tool: &str, args: &str| {
+            if tool != "no such tool" && means_it(args) { safe } else { policy.classify(tool, args) }
+        }
+    };
+    objects("white space", || policy::judge_by(&input, bold_where(|args| args.ends_with('\n'))));
+    objects("doubled", || policy::judge_by(&input, bold_where(|args| args.matches("action").count() > 1)));
+    objects("no object", || policy::judge_by(&input, bold_where(|args| args == "\"text\"")));
+}
+
+#[test]
+fn body_finds_what_is_not_kept() {
+    let text = br#" {"a b" : [1 , 2.50], "c" : "d  e"}"#;
+    body::judge_by(text, Raw::parse);
+    let edited = |edit: fn(&str) -> String| move |text: &str| Raw::parse(&edit(text));
+    objects("more than white space went", || {
+        body::judge_by(text, edited(|text| text.replace("2.50", "2.5")));
+    });
+    objects("not the same as itself", || body::judge_by(text, edited(|text| text.replace("d  e", "d e"))));
+    objects("too deep", || {
+        body::judge_by(text, |_| Err(RawError::TooDeep { depth: 3 }));
+    });
+    objects("no reason", || body::judge_by(text, |_| Err(RawError::Syntax(String::new()))));
+    objects("too deep", || body::judge_by(&b"[".repeat(100_000), |_| Raw::parse("[]")));
+}
+
+#[test]
+fn message_finds_what_changes_on_its_way() {
+    let said = br#"2{"id":"m","type":"message","role":"assistant","content":[{"type":"text","text":"On it."},
+        {"type":"tool_use","id":"c1","name":"bash","input":{"command":"make"}}],"stop_reason":"tool_use"}"#;
+    message_body::judge_by(said, &message::take, &message::pi_message);
+    // A call is lost once the message is read again.
+    let forgetful: Take = &|text, format, role| {
+        let (raw, mut meaning) = message::take(text, format, role)?;
+        meaning.calls.pop();
+        Ok((raw, meaning))
+    };
+    objects("read again", || message_body::judge_by(said, forgetful, &message::pi_message));
+    // It is stored otherwise than it is read.
+    let restless: Take = &|text, format, role| {
+        let (raw, meaning) = message::take(text, format, role)?;
+        Ok((if text.contains('\n') { raw } else { Raw::parse("{}").expect("an object") }, meaning))
+    };
+    objects("taken again", || message_body::judge_by(said, restless, &message::pi_message));
+    // Its form for Pi has another tool, or is none.
+    let renamed: ToPi = &|meaning, raw, ids, at| {
+        let pi = message::pi_message(meaning, raw, ids, at);
+        Raw::parse(&pi.get().replace("bash", "rm")).expect("JSON")
+    };
+    objects("the same calls", || message_body::judge_by(said, &message::take, renamed));
+    let torn: ToPi = &|_, _, _, _| Raw::parse("[]").expect("JSON");
+    objects("a message in Pi's format is one", || message_body::judge_by(said, &message::take, torn));
 }
