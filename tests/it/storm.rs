@@ -65,7 +65,7 @@ fn fate(dice: &mut Dice, usual: Duration, traces: bool, more_must_die: bool) -> 
     }
 }
 
-/// What the processes are given, and how often among a hundred.
+/// What the processes are given, and how often among a hundred. `Reconcile` comes only where it is called for.
 const ACTS: [(Act, u64); 9] = [
     (Act::Note, 18),
     (Act::Heartbeat, 8),
@@ -101,6 +101,8 @@ struct Known {
     mending: bool,
     /// Too many took it over for nothing: now only a person can.
     parked: bool,
+    /// What `recover` waits for a person to find out: the model never got to speak, so nobody can be told.
+    held: Option<String>,
     started: usize,
     killed: usize,
     /// Those that are killed by the clock are killed before so much time is over.
@@ -123,6 +125,7 @@ impl Known {
         self.mending &= !told.act.gives_a_ticket();
         if told.act == Act::Recover && told.end != End::Killed {
             self.parked = told.stderr.contains("the turn is parked");
+            self.held = told.held.clone();
         }
         if told.act == Act::Claim && told.end == End::Answered {
             self.open.push(told.mark.clone());
@@ -143,7 +146,8 @@ impl Known {
     fn mend(&self, act: Act, code: i32) -> Option<Act> {
         match (act, code) {
             (Act::Recover, 10) => Some(Act::Admit),
-            (Act::Recover, 6 | 14) => Some(Act::Recover),
+            (Act::Recover, 14) if self.held.is_some() => Some(Act::Reconcile),
+            (Act::Recover, 6 | 14) | (Act::Reconcile, _) => Some(Act::Recover),
             // Taken over or settled; a message waits for answers that may never come.
             (Act::Note | Act::Heartbeat | Act::Claim | Act::Settle | Act::Message, 5 | 6 | 8) => {
                 Some(Act::Recover)
@@ -230,7 +234,11 @@ impl Storm {
         let file = format!("marks/{mark}");
         let (ticket, call, parked) = {
             let mut known = self.known.lock().unwrap();
-            let call = known.open.pop_if(|_| act == Act::Result);
+            let call = match act {
+                Act::Result => known.open.pop(),
+                Act::Reconcile => known.held.take(),
+                _ => None,
+            };
             (known.ticket.clone(), call.unwrap_or_else(|| "none".to_owned()), known.parked)
         };
         let unpark: &[&str] = if parked { &["--unpark", "--by", "ann"] } else { &[] };
@@ -254,6 +262,10 @@ impl Storm {
                 unpark,
             ]
             .concat(),
+            Act::Reconcile => {
+                let found = ["--session", "s", "--by", "ann", "--outcome", "unknown", "--receipt", &mark];
+                [&["step", "--wait", "50", "reconcile", &call][..], &found].concat()
+            }
         };
         let said = if act == Act::Message { assistant(&mark, &[]).to_string() } else { mark.clone() };
         self.sandbox.write(&file, said);
@@ -339,7 +351,10 @@ fn told(act: Act, mark: String, output: Output) -> (Told, i32) {
         4 | 5 | 6 | 8 | 10 | 14 => End::Refused,
         code => End::Other(code),
     };
-    let answer = answer(&output.stdout).filter(|_| end != End::Refused);
+    let answer = answer(&output.stdout);
+    let held = answer.as_ref().filter(|answer| answer["next"]["do"] == "reconcile");
+    let held = held.map(|answer| text(&answer["next"]["refs"][0]));
+    let answer = answer.filter(|_| end != End::Refused);
     let receipt = answer.as_ref().and_then(|answer| {
         // A recover tells only its head, which is its own record.
         let head = answer.get("receipt").or_else(|| answer.get("head")).unwrap_or(answer);
@@ -348,7 +363,7 @@ fn told(act: Act, mark: String, output: Output) -> (Told, i32) {
     let ticket = answer.and_then(|answer| Some(answer["ticket"].as_str()?.to_owned()));
     // The status of a turn that nobody can take is no answer of a record.
     let receipt = receipt.filter(|_| act != Act::Recover || ticket.is_some());
-    (Told { act, mark, end, receipt, ticket, stderr: string(output.stderr) }, code)
+    (Told { act, mark, end, receipt, ticket, held, stderr: string(output.stderr) }, code)
 }
 
 /// The document on stdout. Half a line is no answer.
@@ -388,10 +403,11 @@ fn no_number_is_told_twice_and_no_record_lost() {
     assert!((killed + at_a_time as usize) * 2 >= told.len(), "only {killed} of {} were killed", told.len());
     assert!(answered * 5 >= count, "only {answered} of {} were answered", told.len());
     assert!(!storm.traces || untold > 0, "nobody was killed between its write and its answer");
+    let answered = |act: Act| told.iter().filter(|told| told.act == act && told.end == End::Answered).count();
     for (act, _) in ACTS {
-        let answered = told.iter().filter(|told| told.act == act && told.end == End::Answered).count();
-        assert!(answered * 500 >= count, "{act:?} was answered only {answered} times");
+        assert!(answered(act) * 500 >= count, "{act:?} was answered only {} times", answered(act));
     }
+    assert!(answered(Act::Reconcile) > 0, "no held call was reconciled");
 }
 
 /// What the judge says of a storm in which nobody is killed.

@@ -15,6 +15,8 @@ pub enum Act {
     Settle,
     Admit,
     Recover,
+    /// By a person, where `recover` waits for one.
+    Reconcile,
 }
 
 impl Act {
@@ -44,6 +46,8 @@ pub struct Told {
     pub receipt: Option<(u64, String)>,
     /// The ticket beside it.
     pub ticket: Option<String>,
+    /// The call that a person is asked about.
+    pub held: Option<String>,
     pub stderr: String,
 }
 
@@ -55,6 +59,7 @@ fn mark(record: &Value) -> Option<&str> {
         "intent" => &record["id"],
         "message" => &record["message"]["content"][0]["text"],
         "settled" => &record["reason"],
+        "reconciled" => &record["receipt"],
         "attempt" => &record["why"],
         _ => return None,
     };
@@ -179,6 +184,7 @@ mod tests {
             (Act::Heartbeat, "heartbeat-4", 7, None),
         ];
         let told = told.map(|(act, mark, seq, ticket)| Told {
+            held: None,
             act,
             mark: mark.to_owned(),
             end: End::Answered,
