@@ -4,9 +4,9 @@
 
 use super::args::{AdmitArgs, Mode, WhenBusy};
 use super::become_cmd;
-use super::context::{Context, WithCmd, json_option, milliseconds, read_file};
+use super::context::{Context, WithCmd, json_option, milliseconds, nameable, read_file};
 use super::desk::{self, Desk, Repeated};
-use super::error::{Exit, Failure};
+use super::error::{Exit, Failure, TURN_ID_HINT};
 use super::recover::{self, Recovery};
 use crate::draft::Draft;
 use crate::journal::{Journal, JournalError};
@@ -29,13 +29,11 @@ pub fn run(context: &Context, args: AdmitArgs) -> Result<Exit, Failure> {
     let input = input(context, args.text.as_deref(), args.input.as_deref())?;
     let meta = args.meta.as_deref().map(|meta| json_option("--meta", meta)).transpose()?;
     let wanted = args.turn.as_deref().map(str::parse::<TurnId>).transpose();
-    let wanted = wanted.map_err(|why| Failure::usage("bad_turn_id", why))?;
+    let wanted = wanted.map_err(|why| Failure::usage("bad_turn_id", why).hint(TURN_ID_HINT))?;
     check_key(args.delivery.as_deref())?;
     let turn = match &wanted {
         Some(turn) => turn.clone(),
-        None => {
-            context.fresh_id().parse().map_err(|why| Failure::new(Exit::Unexpected, "unexpected", why))?
-        }
+        None => context.fresh_id().parse().map_err(Failure::unexpected)?,
     };
     context.arm()?;
     let mut admission =
@@ -82,10 +80,14 @@ pub fn check_key(key: Option<&str>) -> Result<(), Failure> {
         Some(key) if key.is_empty() || key.chars().any(char::is_control) => Err(Failure::usage(
             "bad_delivery_key",
             "a delivery key is not empty and has no control characters",
-        )),
+        )
+        .hint("give the id that the outside world has for this request; nothing was written")),
         _ => Ok(()),
     }
 }
+
+const OTHER_TURN_HINT: &str =
+    "a delivery key belongs to one turn for ever: leave --turn out, or give a fresh key for a new turn";
 
 /// What came of an admission.
 enum Came {
@@ -177,13 +179,15 @@ impl Admission<'_> {
                 return Err(Failure::conflict(
                     "other_turn",
                     format!("the delivery key belongs to turn {by_key}, --turn names {by_id}"),
-                ));
+                )
+                .hint(OTHER_TURN_HINT));
             }
             (Some(by_key), None) if self.wanted.is_some() => {
                 return Err(Failure::conflict(
                     "other_turn",
                     format!("the delivery key belongs to turn {by_key}"),
-                ));
+                )
+                .hint(OTHER_TURN_HINT));
             }
             (by_key, by_id) => by_key.or(by_id),
         };
@@ -206,7 +210,8 @@ impl Admission<'_> {
             return Err(Failure::conflict(
                 "other_key",
                 format!("turn {} was admitted under another delivery key", turn.id),
-            ));
+            )
+            .hint("give the key that it was admitted under, or admit a new turn under another id"));
         }
         Ok(Some(turn.id.clone()))
     }
@@ -226,8 +231,7 @@ impl Admission<'_> {
             return Ok(Came::Resume(id.clone()));
         }
         let loaded = desk.journal.load_all(Retain::All)?;
-        let session =
-            loaded.session.ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "no session"))?;
+        let session = loaded.session.ok_or_else(|| Failure::unexpected("no session"))?;
         let turn = session.turn(id);
         let status = desk::status_of(self.context, &session, turn, &loaded.history, &desk.at, Asker::Other);
         self.context.out.note(&format!(
@@ -261,7 +265,7 @@ impl Admission<'_> {
             } else {
                 ("open", "step it, settle it or recover it first; `--when-busy steer` lets the input join it")
             };
-            return Err(Failure::new(Exit::Busy, "turn_open", format!("turn {open} is {state}{calls}"))
+            return Err(Failure::of(Exit::Busy, "turn_open", format!("turn {open} is {state}{calls}"))
                 .with("turn", open)
                 .hint(hint));
         }
@@ -292,8 +296,7 @@ impl Admission<'_> {
         desk.update_tree(turn);
         let status = desk.status(Some(turn), Asker::Owner)?;
         let ticket = desk.turn(turn).map(|turn| crate::status::ticket(&self.args.session, turn));
-        let ticket =
-            ticket.ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "the turn is gone"))?;
+        let ticket = ticket.ok_or_else(|| Failure::unexpected("the turn is gone"))?;
         for note in &status.notes {
             self.context.out.note(note);
         }
@@ -362,14 +365,7 @@ fn header_id(header: &Raw) -> Option<String> {
 
 impl AdmissionTree {
     fn read(context: &Context, path: &Path, args: &AdmitArgs) -> Result<Self, Failure> {
-        let path = std::path::absolute(path)
-            .map_err(|error| Failure::usage("bad_path", format!("{}: {error}", path.display())))?;
-        let spelled = path.to_str().ok_or_else(|| {
-            Failure::usage(
-                "bad_path",
-                format!("{} is not UTF-8, and a record has to name it", path.display()),
-            )
-        })?;
+        let (path, spelled) = nameable(path)?;
         refuse_in_root(context, &path)?;
         let tree = treefile::read(context.storage.as_ref(), &path)?;
         let mode = match args.tree_mode {
@@ -384,7 +380,7 @@ impl AdmissionTree {
             return Err(Failure::usage("no_folder", text).hint("make it first; nothing was written"));
         }
         let mut admitted = AdmittedTree {
-            path: spelled.to_owned(),
+            path: spelled.clone(),
             format: "pi/3".to_owned(),
             header_id: None,
             leaf: None,
@@ -457,7 +453,7 @@ fn leaf(tree: &Tree, wanted: Option<&str>) -> Result<Option<(String, u64)>, Fail
         None => match tree.leaf() {
             Leaf::Entry(index) => Ok(place(index)),
             Leaf::None => Ok(None),
-            Leaf::Undefined { line, why } => Err(Failure::new(
+            Leaf::Undefined { line, why } => Err(Failure::of(
                 Exit::Damaged,
                 "tree_damaged",
                 format!("line {line}, the last of the session file, could not be a leaf: {why}"),
@@ -468,7 +464,7 @@ fn leaf(tree: &Tree, wanted: Option<&str>) -> Result<Option<(String, u64)>, Fail
 }
 
 fn no_leaf(leaf: &str, why: &str) -> Failure {
-    Failure::new(Exit::NotFound, "no_leaf", format!("there is no entry {leaf:?}: {why}"))
+    Failure::of(Exit::NotFound, "no_leaf", format!("there is no entry {leaf:?}: {why}"))
         .hint("`turnkeep verify ./FILE` shows the file's leaf; --leaf root admits on no entry")
 }
 
@@ -480,7 +476,10 @@ fn header(text: &str) -> Result<Raw, Failure> {
     if known {
         return Ok(header);
     }
-    Err(Failure::usage("bad_header", "--tree-header is not the header of a Pi session file of version 3"))
+    Err(Failure::usage("bad_header", "--tree-header is not the header of a Pi session file of version 3")
+        .hint(
+            r#"its line is {"type":"session","version":3,"id":…,"timestamp":…,"cwd":…}; nothing was written"#,
+        ))
 }
 
 /// The digest that a record carries.

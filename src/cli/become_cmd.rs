@@ -26,13 +26,13 @@ pub fn check(cmd: &[OsString]) -> Result<(), Failure> {
 /// Becomes CMD. Comes back only where that fails.
 pub fn exec(context: &Context, cmd: &[OsString], session: &str, ticket: &str) -> Failure {
     let Some((program, words)) = cmd.split_first() else {
-        return Failure::usage("no_command", "there is no command to become");
+        return Failure::usage("no_command", "there is no command to become").hint("give it behind `--`");
     };
     let mut command = Command::new(program);
     command.args(words);
     environment(context, &mut command, session, ticket);
     let error = command.exec();
-    Failure::new(
+    Failure::of(
         Exit::Unexpected,
         "command_not_started",
         format!("the turn is recorded, but {} could not be started: {error}", program.to_string_lossy()),

@@ -1,7 +1,7 @@
 //! What every command starts from: state root, policy, time, processes, signals, and the two streams.
 
 use super::args::{Global, OwnerArgs, OwnerPid, UsesPolicy};
-use super::error::{Exit, Failure, chain};
+use super::error::{BAD_POLICY_HINT, Exit, Failure, chain};
 use super::output::Output;
 use super::outside::{Outside, Signalled};
 use crate::journal::{self, Journal, Loaded, Reach, Setting};
@@ -74,9 +74,7 @@ impl Context {
             // A look that the system refuses may succeed the next time.
             (Err(failure), _) if failure.exit != Exit::Usage => return Err(failure),
             (Err(failure), UsesPolicy::ToDecide) => {
-                return Err(
-                    failure.hint("nothing was written: mend the policy, or name another one with --policy")
-                );
+                return Err(Failure { hint: BAD_POLICY_HINT.to_owned(), ..failure });
             }
             (Err(failure), UsesPolicy::ToShow) => {
                 out.note(&format!("{}; until that is mended every call counts as never", failure.message));
@@ -87,7 +85,7 @@ impl Context {
         if outside.signals == Signalled::Command {
             // A size limit is an error to be told, not a death: a handler, since ignoring would be inherited.
             signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
-                .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+                .map_err(Failure::unexpected)?;
         }
         Ok(Self {
             storage: Arc::clone(&outside.storage),
@@ -116,7 +114,7 @@ impl Context {
         {
             let number = usize::try_from(signal).unwrap_or(0);
             signal_hook::flag::register_usize(signal, Arc::clone(&self.signals.came), number)
-                .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+                .map_err(Failure::unexpected)?;
         }
         Ok(())
     }
@@ -246,7 +244,7 @@ impl Context {
 /// Why a process cannot hold a turn; a look that failed says nothing against it.
 fn no_owner(error: &OwnerError) -> Failure {
     match error {
-        OwnerError::Read { .. } => Failure::new(Exit::Unexpected, "io", chain(error)),
+        OwnerError::Read { .. } => Failure::io(chain(error)),
         OwnerError::NoProcess { .. }
         | OwnerError::NoParent
         | OwnerError::ForeignProc { .. }
@@ -266,7 +264,11 @@ fn unreadable(kind: &'static str, what: &str, path: &Path, error: &std::io::Erro
             | Kind::InvalidFilename
     );
     let message = format!("could not read {what}{}: {error}", path.display());
-    if of_the_user { Failure::usage(kind, message) } else { Failure::new(Exit::Unexpected, "io", message) }
+    if of_the_user {
+        Failure::usage(kind, message).hint("nothing was written; give a file that can be read")
+    } else {
+        Failure::io(message)
+    }
 }
 
 /// Looks for processes from here.
@@ -319,7 +321,7 @@ pub fn read_file(context: &Context, file: &Path) -> Result<String, Failure> {
     };
     let bytes = read.map_err(|error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { "no_file" } else { "unreadable_file" };
-        unreadable(kind, "", file, &error).hint("nothing was written")
+        unreadable(kind, "", file, &error)
     })?;
     if bytes.len() as u64 > bytes_max {
         let text = format!("{} has more than {bytes_max} bytes, which no record can come of", file.display());
@@ -368,12 +370,28 @@ fn root_path(given: Option<&Path>) -> Result<PathBuf, Failure> {
                 return Err(Failure::usage(
                     "no_root",
                     "there is no state root: no --root, TURNKEEP_ROOT or HOME",
-                ));
+                )
+                .hint("name the folder that is to hold everything with --root or TURNKEEP_ROOT"));
             }
         },
     };
-    std::path::absolute(&path)
-        .map_err(|error| Failure::usage("bad_root", format!("{}: {error}", path.display())))
+    std::path::absolute(&path).map_err(|error| {
+        Failure::usage("bad_root", format!("{}: {error}", path.display())).hint(ABSOLUTE_HINT)
+    })
+}
+
+const ABSOLUTE_HINT: &str = "give it as an absolute path";
+
+/// A file as an absolute path, and spelled as a record can name it.
+pub fn nameable(path: &Path) -> Result<(PathBuf, String), Failure> {
+    let bad = |text: String| Failure::usage("bad_path", text);
+    let path = std::path::absolute(path)
+        .map_err(|error| bad(format!("{}: {error}", path.display())).hint(ABSOLUTE_HINT))?;
+    let Some(spelled) = path.to_str().map(str::to_owned) else {
+        return Err(bad(format!("{} is not UTF-8, and a record has to name it", path.display()))
+            .hint("give the file a name that is UTF-8; nothing was written"));
+    };
+    Ok((path, spelled))
 }
 
 /// Longest policy file, in bytes.
@@ -402,7 +420,8 @@ fn policy(given: Option<&Path>, root: &Root, storage: &dyn Storage) -> Result<Po
         Ok(bytes) if bytes.len() as u64 > POLICY_BYTES_MAX => Err(Failure::usage(
             "bad_policy",
             format!("the policy {} has more than {POLICY_BYTES_MAX} bytes, which none needs", path.display()),
-        )),
+        )
+        .hint(BAD_POLICY_HINT)),
         Ok(bytes) => Ok(Policy::parse(&bytes, &path.display().to_string())?),
         Err(error)
             if !named

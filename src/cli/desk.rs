@@ -39,7 +39,7 @@ impl<'a> Desk<'a> {
     /// The state. A journal whose genesis is still to be written has none.
     pub fn session(&self) -> Result<&Session, Failure> {
         self.journal.session().ok_or_else(|| {
-            Failure::new(Exit::NotFound, "no_turn", "the journal is empty: no turn was ever admitted")
+            Failure::of(Exit::NotFound, "no_turn", "the journal is empty: no turn was ever admitted")
                 .hint("`turnkeep admit` begins one")
         })
     }
@@ -60,8 +60,7 @@ impl<'a> Desk<'a> {
     pub fn step(&mut self, turn: &TurnId, kinds: Vec<Kind>) -> Result<Receipt, Failure> {
         let marks = self.record(kinds)?;
         self.update_tree(turn);
-        let mark =
-            marks.last().ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "nothing recorded"))?;
+        let mark = marks.last().ok_or_else(|| Failure::unexpected("nothing recorded"))?;
         Ok(receipt(mark, Repeated::No))
     }
 

@@ -1,7 +1,7 @@
 //! From what went wrong to what a user is told: the one place that knows exit codes, kinds and hints.
 //!
-//! Every failure has a stable `kind`, finer than its exit code, a message (what happened, why) and mostly a hint
-//! (what to do). Library errors become failures here and nowhere else.
+//! Every failure has a stable `kind`, finer than its exit code, a message (what happened, why) and a hint (what to
+//! do): one without a hint does not compile. Library errors become failures here and nowhere else.
 
 use crate::branch::Trouble;
 use crate::draft::DraftError;
@@ -124,6 +124,15 @@ impl Exit {
     }
 }
 
+/// What to do about a turn id that is none.
+pub const TURN_ID_HINT: &str = "`turnkeep inspect SESSION` shows the ids of its turns; nothing was written";
+
+/// What to do about a policy that cannot be used.
+pub const BAD_POLICY_HINT: &str = "nothing was written: mend the policy, or name another one with --policy";
+
+/// What to do instead of unparking.
+pub const NOT_PARKED_HINT: &str = "nothing has to be unparked: `turnkeep recover` without --unpark goes on";
+
 /// The kind of a failure by which the session file knows more than the journal.
 pub const RECORDS_LOST: &str = "records_lost";
 
@@ -137,32 +146,25 @@ pub struct Failure {
     /// What happened and why.
     pub message: String,
     /// What to do.
-    pub hint: Option<String>,
+    pub hint: String,
     /// More for scripts: each becomes a member of the error document.
     pub more: Vec<(&'static str, Raw)>,
 }
 
 impl Failure {
-    /// A failure without a hint.
-    pub fn new(exit: Exit, kind: &'static str, message: impl fmt::Display) -> Self {
-        Self { exit, kind, message: message.to_string(), hint: None, more: Vec::new() }
+    /// What happened; its hint makes it a failure.
+    pub fn of(exit: Exit, kind: &'static str, message: impl fmt::Display) -> Happened {
+        Happened(Self { exit, kind, message: message.to_string(), hint: String::new(), more: Vec::new() })
     }
 
     /// Bad input or usage.
-    pub fn usage(kind: &'static str, message: impl fmt::Display) -> Self {
-        Self::new(Exit::Usage, kind, message)
+    pub fn usage(kind: &'static str, message: impl fmt::Display) -> Happened {
+        Self::of(Exit::Usage, kind, message)
     }
 
     /// Something stands against it.
-    pub fn conflict(kind: &'static str, message: impl fmt::Display) -> Self {
-        Self::new(Exit::Conflict, kind, message)
-    }
-
-    /// Adds what to do.
-    #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
+    pub fn conflict(kind: &'static str, message: impl fmt::Display) -> Happened {
+        Self::of(Exit::Conflict, kind, message)
     }
 
     /// Adds a member to the error document.
@@ -172,6 +174,34 @@ impl Failure {
             self.more.push((key, raw));
         }
         self
+    }
+
+    /// The system did not let us look.
+    pub fn io(message: impl fmt::Display) -> Self {
+        Self::of(Exit::Unexpected, "io", message)
+            .hint("nothing was written; mend what the system complains of, and run the command again")
+    }
+
+    /// What should not happen.
+    pub fn unexpected(message: impl fmt::Display) -> Self {
+        Self::of(Exit::Unexpected, "unexpected", message)
+            .hint("`turnkeep inspect` shows what is recorded; if the same happens again, this is a defect to report")
+    }
+}
+
+/// What happened and why, before it is said what to do.
+#[must_use]
+pub struct Happened(Failure);
+
+impl Happened {
+    /// Adds a member to the error document.
+    pub fn with(self, key: &'static str, value: &(impl Serialize + ?Sized)) -> Self {
+        Self(self.0.with(key, value))
+    }
+
+    /// Says what to do.
+    pub fn hint(self, hint: impl Into<String>) -> Failure {
+        Failure { hint: hint.into(), ..self.0 }
     }
 }
 
@@ -193,13 +223,13 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
         match error {
-            JournalError::NoSession { .. } => Self::new(Exit::NotFound, "no_session", &error)
+            JournalError::NoSession { .. } => Self::of(Exit::NotFound, "no_session", &error)
                 .hint("`turnkeep inspect` lists the sessions; `turnkeep admit` begins a new one"),
             JournalError::OtherSession { .. } => Self::conflict("other_session", &error)
                 .hint("two session ids meet in one file name here; use another id or another --root"),
             JournalError::Damaged { path, damage } => damaged(&path, &damage),
             JournalError::OtherFormat { ref path, ref found } => {
-                Self::new(Exit::OtherFormat, "other_format", &error)
+                Self::of(Exit::OtherFormat, "other_format", &error)
                     .with("path", path)
                     .with("found", found)
                     .with("known", crate::record::FORMAT)
@@ -208,17 +238,18 @@ impl From<JournalError> for Failure {
             JournalError::Lock(error) => error.into(),
             JournalError::Path(error) => error.into(),
             JournalError::Draft(error) => error.into(),
-            JournalError::NotDurable { .. } => Self::new(Exit::NotDurable, "not_durable", chain(&error))
+            JournalError::NotDurable { .. } => Self::of(Exit::NotDurable, "not_durable", chain(&error))
                 .hint("nothing was acknowledged; make room or mend the disk, and run the command again"),
             JournalError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => {
-                Self::new(Exit::Unexpected, "out_of_memory", chain(&error))
+                Self::of(Exit::Unexpected, "out_of_memory", chain(&error))
                     .hint("nothing was changed; allow it more memory (`ulimit -v`), or look at what made the file so large")
             }
-            JournalError::Io { .. } => Self::new(Exit::Unexpected, "io", chain(&error)),
-            JournalError::Poisoned { .. } => Self::new(Exit::NotDurable, "poisoned", &error)
+            JournalError::Io { .. } => Self::io(chain(&error)),
+            JournalError::Poisoned { .. } => Self::of(Exit::NotDurable, "poisoned", &error)
                 .hint("run the command again: a new process reads the journal afresh"),
             JournalError::Signal { signal } => {
-                Self::new(Exit::Signal(u8::try_from(signal).unwrap_or(0)), "signal", &error)
+                Self::of(Exit::Signal(u8::try_from(signal).unwrap_or(0)), "signal", &error)
+                    .hint("nothing was acknowledged; run the command again")
             }
         }
     }
@@ -229,7 +260,8 @@ pub fn damaged(path: &Path, damage: &[Damage]) -> Failure {
     let session = path.file_stem().and_then(|name| paths::session_id(name.to_str()?));
     let session = session.map_or_else(|| "SESSION".to_owned(), |id| super::advice::quoted(&id));
     let Some(first) = damage.first() else {
-        return Failure::new(Exit::Damaged, "damaged", format!("{} is damaged", path.display()));
+        return Failure::of(Exit::Damaged, "damaged", format!("{} is damaged", path.display()))
+            .hint(format!("`turnkeep verify {session}` shows what is wrong"));
     };
     let turns: Vec<String> = first.turns.iter().map(ToString::to_string).collect();
     let touched = if turns.is_empty() {
@@ -241,7 +273,7 @@ pub fn damaged(path: &Path, damage: &[Damage]) -> Failure {
         1 => String::new(),
         several => format!(" ({} more)", several - 1),
     };
-    Failure::new(
+    Failure::of(
         Exit::Damaged,
         "damaged",
         format!(
@@ -272,7 +304,7 @@ impl From<LockError> for Failure {
         let text = chain(&error);
         match error {
             LockError::Busy { holder, .. } => {
-                let failure = Self::new(Exit::Busy, "locked", text);
+                let failure = Self::of(Exit::Busy, "locked", text);
                 match holder {
                     Some(holder) if holder.stopped => failure
                         .with("pid", &holder.pid)
@@ -283,15 +315,18 @@ impl From<LockError> for Failure {
                     None => failure.hint("try again, or give a longer --wait"),
                 }
             }
-            LockError::Stopped { .. } => Self::new(Exit::Busy, "lock_wait_stopped", text),
-            LockError::Unsupported { .. } => Self::new(Exit::Unexpected, "locks_unsupported", text).hint(
+            LockError::Stopped { .. } => Self::of(Exit::Busy, "lock_wait_stopped", text)
+                .hint("nothing was written; run the command again"),
+            LockError::Unsupported { .. } => Self::of(Exit::Unexpected, "locks_unsupported", text).hint(
                 "a single writer cannot be guaranteed there: put the state root (--root) on a local file system",
             ),
-            LockError::Replaced { .. } => Self::new(Exit::NotDurable, "journal_replaced", text)
+            LockError::Replaced { .. } => Self::of(Exit::NotDurable, "journal_replaced", text)
                 .hint("somebody renamed or removed the journal; nothing was acknowledged"),
-            LockError::NotFound { .. } => Self::new(Exit::NotFound, "no_session", text),
+            LockError::NotFound { .. } => Self::of(Exit::NotFound, "no_session", text)
+                .hint("`turnkeep inspect` lists the sessions; `turnkeep admit` begins a new one"),
             // A journal that cannot be opened for writing is one that nothing can be acknowledged on.
-            LockError::Io { .. } => Self::new(Exit::NotDurable, "not_durable", text),
+            LockError::Io { .. } => Self::of(Exit::NotDurable, "not_durable", text)
+                .hint("nothing was acknowledged; mend what the system complains of, and run the command again"),
         }
     }
 }
@@ -301,17 +336,15 @@ impl From<PathError> for Failure {
         let text = chain(&error);
         match error {
             PathError::IdEmpty | PathError::IdTooLong { .. } | PathError::IdControl { .. } => {
-                Self::usage("bad_session_id", text)
+                Self::usage("bad_session_id", text).hint("give the session another id; nothing was written")
             }
             PathError::Link { .. } => Self::conflict("link_in_root", text)
                 .hint("a linked state root is fine, links inside it are not: nothing was touched"),
-            PathError::NoRoot { .. } => Self::new(Exit::NotFound, "no_root", text)
+            PathError::NoRoot { .. } => Self::of(Exit::NotFound, "no_root", text)
                 .hint("`--root` or TURNKEEP_ROOT names the state root; `turnkeep admit` makes it"),
-            PathError::NotAFolder { .. } | PathError::Inspect { .. } => {
-                Self::new(Exit::Unexpected, "io", text)
-            }
+            PathError::NotAFolder { .. } | PathError::Inspect { .. } => Self::io(text),
             PathError::Create { .. } | PathError::Sync { .. } => {
-                Self::new(Exit::NotDurable, "not_durable", text)
+                Self::of(Exit::NotDurable, "not_durable", text)
                     .hint("nothing was acknowledged; after a power cut the session may be missing")
             }
         }
@@ -321,11 +354,13 @@ impl From<PathError> for Failure {
 impl From<DraftError> for Failure {
     fn from(error: DraftError) -> Self {
         match error {
-            DraftError::Illegal(illegal) => Self::conflict("illegal", illegal),
+            DraftError::Illegal(illegal) => Self::conflict("illegal", illegal)
+                .hint("nothing was written; `turnkeep inspect SESSION --next` says what can be done with the turn now"),
             DraftError::TooLong { .. } => {
                 Self::usage("too_long", error).hint("--max-record sets the limit; nothing was written")
             }
-            DraftError::Unreadable(_) => Self::usage("unreadable", error),
+            DraftError::Unreadable(_) => Self::usage("unreadable", error)
+                .hint("nothing was written; `turnkeep verify SESSION` tells whether the journal is sound"),
         }
     }
 }
@@ -333,21 +368,26 @@ impl From<DraftError> for Failure {
 impl From<RawError> for Failure {
     fn from(error: RawError) -> Self {
         match error {
-            RawError::Syntax(_) => Self::usage("not_json", error),
-            RawError::TooDeep { .. } => Self::usage("too_deep", error),
+            RawError::Syntax(_) => {
+                Self::usage("not_json", error).hint("nothing was written; give one JSON value")
+            }
+            RawError::TooDeep { .. } => Self::usage("too_deep", error)
+                .hint("nothing was written; give what is deeper as a text (a string)"),
         }
     }
 }
 
 impl From<MessageError> for Failure {
     fn from(error: MessageError) -> Self {
-        Self::usage("bad_message", chain(&error)).hint("nothing was written")
+        Self::usage("bad_message", chain(&error)).hint(
+            "nothing was written; give one whole message or stream, as the model sent it (--format says in which format)",
+        )
     }
 }
 
 impl From<PolicyError> for Failure {
     fn from(error: PolicyError) -> Self {
-        Self::usage("bad_policy", chain(&error))
+        Self::usage("bad_policy", chain(&error)).hint(BAD_POLICY_HINT)
     }
 }
 
@@ -355,11 +395,11 @@ impl From<TreeFileError> for Failure {
     fn from(error: TreeFileError) -> Self {
         let text = chain(&error);
         match error {
-            TreeFileError::Io { .. } => Self::new(Exit::Unexpected, "tree_io", text).hint(
+            TreeFileError::Io { .. } => Self::of(Exit::Unexpected, "tree_io", text).hint(
                 "what the journal has acknowledged stands; where that is more than the session file holds, `turnkeep \
                  recover` completes the file",
             ),
-            TreeFileError::Changed { .. } => Self::new(Exit::Busy, "tree_changed", text)
+            TreeFileError::Changed { .. } => Self::of(Exit::Busy, "tree_changed", text)
                 .hint("somebody writes to it: end that process, and run the command again"),
         }
     }
@@ -374,12 +414,12 @@ impl From<tree::Refusal> for Failure {
                 } else {
                     "a newer Pi wrote it: use a turnkeep that knows that version; nothing was changed"
                 };
-                Self::new(Exit::OtherFormat, "tree_version", &error)
+                Self::of(Exit::OtherFormat, "tree_version", &error)
                     .with("found", &version)
                     .with("known", &tree::VERSION)
                     .hint(hint)
             }
-            tree::Refusal::Damage(_) => Self::new(Exit::Damaged, "tree_damaged", &error)
+            tree::Refusal::Damage(_) => Self::of(Exit::Damaged, "tree_damaged", &error)
                 .hint("`turnkeep verify ./FILE` lists what is wrong; nothing was written"),
         }
     }
@@ -391,7 +431,7 @@ impl From<Refusal> for Failure {
             Refusal::OwnerAlive { ref owner, .. } => {
                 let pid = owner.as_ref().map(|owner| owner.pid);
                 let who = owner.as_ref().map(|owner| format!(" (pid {}: {})", owner.pid, owner.cmd));
-                Self::new(Exit::Busy, "owner_alive", format!("{error}{}", who.unwrap_or_default()))
+                Self::of(Exit::Busy, "owner_alive", format!("{error}{}", who.unwrap_or_default()))
                     .with("pid", &pid)
                     .hint(
                         "wait for it or end it; `turnkeep recover --force --why TEXT` takes the turn over all \
@@ -400,24 +440,24 @@ impl From<Refusal> for Failure {
             }
             Refusal::Tree(refusal) => refusal.into(),
             Refusal::Branch(trouble @ Trouble::Unexplained { .. }) => {
-                Self::new(Exit::Damaged, RECORDS_LOST, trouble).hint(
+                Self::of(Exit::Damaged, RECORDS_LOST, trouble).hint(
                     "nothing was written: bring the newest copy of the journal back; where that is gone, or \
                      the lines are not of this session, look at what they say was done: `recover --force --why \
                      TEXT` leaves them out, and what only they tell may be done again",
                 )
             }
-            Refusal::Branch(trouble @ Trouble::Marker { .. }) => Self::new(Exit::Damaged, RECORDS_LOST, trouble)
+            Refusal::Branch(trouble @ Trouble::Marker { .. }) => Self::of(Exit::Damaged, RECORDS_LOST, trouble)
                 .hint(
                     "nothing was written: bring the newest copy of the journal back; where that is gone, look \
                      at what the lines say was done, and name a copy of the session file without them with \
                      --tree-file",
                 ),
-            Refusal::Branch(trouble) => Self::new(Exit::Damaged, "tree_damaged", trouble)
+            Refusal::Branch(trouble) => Self::of(Exit::Damaged, "tree_damaged", trouble)
                 .hint("`turnkeep verify --with-tree` lists what differs; nothing was written"),
-            Refusal::TreeMissing { committed, .. } => Self::new(Exit::Damaged, "tree_missing", &error)
+            Refusal::TreeMissing { committed, .. } => Self::of(Exit::Damaged, "tree_missing", &error)
                 .with("committed", &committed)
                 .hint("put the file back, or name its new place with --tree-file; the journal has every step"),
-            Refusal::OtherTree { .. } => Self::new(Exit::Damaged, "tree_other", &error)
+            Refusal::OtherTree { .. } => Self::of(Exit::Damaged, "tree_other", &error)
                 .hint("put the right session file back, or name it with --tree-file; nothing was written"),
             Refusal::MovedOn { .. } => Self::conflict("moved_on", &error).hint(
                 "look at both branches with `inspect --draw-tree`; `--force --why TEXT` branches all the same",
@@ -427,7 +467,7 @@ impl From<Refusal> for Failure {
                     "a tool may have run without a claim: look that up first; `--force --why TEXT` leaves the \
                      result out, and the call counts as never begun: it may run again",
                 ),
-            Refusal::NotParked(_) => Self::conflict("not_parked", &error),
+            Refusal::NotParked(_) => Self::conflict("not_parked", &error).hint(NOT_PARKED_HINT),
             Refusal::Draft(error) => error.into(),
         }
     }
@@ -435,6 +475,6 @@ impl From<Refusal> for Failure {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self::new(Exit::Unexpected, "unexpected", format!("{error:#}"))
+        Self::unexpected(format!("{error:#}"))
     }
 }

@@ -88,7 +88,8 @@ fn usage(outside: &Outside, error: &clap::Error, words: &[OsString]) -> Exit {
     let output = Output::new(&outside.streams, json, false, args::Color::Never);
     let verbatim = unstyled(error, words.iter().cloned());
     if error.use_stderr() && json {
-        output.failure(&Failure::usage("usage", verbatim.trim_start_matches("error: ").trim_end()));
+        let usage = Failure::usage("usage", verbatim.trim_start_matches("error: ").trim_end());
+        output.failure(&usage.hint("`turnkeep help COMMAND` shows what it takes; nothing was done"));
         return Exit::Usage;
     }
     // Each word is one line of text.

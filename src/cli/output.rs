@@ -71,8 +71,7 @@ impl Output {
 
     /// Prints a document as one line.
     pub fn document(&self, document: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string(document)
-            .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        let text = serde_json::to_string(document).map_err(Failure::unexpected)?;
         self.json(&text)
     }
 
@@ -91,9 +90,7 @@ impl Output {
     /// Tells what went wrong: people on stderr, scripts on stdout too.
     pub fn failure(&self, failure: &Failure) {
         self.complain(&format!("turnkeep: {}", escaped(&failure.message)));
-        if let Some(hint) = &failure.hint {
-            self.complain(&format!("\nhint: {}", escaped(hint)));
-        }
+        self.complain(&format!("\nhint: {}", escaped(&failure.hint)));
         if self.json {
             self.failure_document(failure);
         }
@@ -131,11 +128,8 @@ pub fn error_document(failure: &Failure) -> Raw {
         .string("schema", "turnkeep.error/1")
         .raw("exit", &failure.exit.code().to_string())
         .string("kind", failure.kind)
-        .string("message", &failure.message);
-    document = match &failure.hint {
-        Some(hint) => document.string("hint", hint),
-        None => document.raw("hint", "null"),
-    };
+        .string("message", &failure.message)
+        .string("hint", &failure.hint);
     for (key, value) in &failure.more {
         document = document.raw(key, value.get());
     }
@@ -182,7 +176,7 @@ pub fn brief(text: &str, chars_max: usize) -> String {
 pub fn answered(printed: io::Result<()>) -> Result<(), Failure> {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Unexpected, "answer_lost", format!("could not write the answer: {error}"))
+            Err(Failure::of(Exit::Unexpected, "answer_lost", format!("could not write the answer: {error}"))
                 .hint("what was recorded stands; ask again with `turnkeep inspect`"))
         }
         _ => Ok(()),

@@ -7,9 +7,9 @@ mod all;
 
 use super::args::{AdmitArgs, Onto, OwnerArgs, RecoverArgs};
 use super::become_cmd;
-use super::context::{Context, WithCmd, milliseconds};
+use super::context::{Context, WithCmd, milliseconds, nameable};
 use super::desk::{self, Desk};
-use super::error::{Exit, Failure};
+use super::error::{Exit, Failure, NOT_PARKED_HINT};
 use super::select;
 use crate::branch::{self, Extent};
 use crate::journal::{Journal, Prepared};
@@ -72,15 +72,10 @@ impl<'a> Recovery<'a> {
     fn asked(context: &Context, args: &'a RecoverArgs) -> Result<Self, Failure> {
         if args.r#match.is_some() {
             // The parser lets it pass where a session is named, too.
-            return Err(Failure::usage("match_of_one", "--match goes with --all"));
+            return Err(Failure::usage("match_of_one", "--match goes with --all")
+                .hint("leave it out, or name no session and give --all"));
         }
-        let tree_file = args.tree_file.as_deref().map(std::path::absolute).transpose();
-        let tree_file =
-            tree_file.map_err(|error| Failure::usage("bad_path", format!("--tree-file: {error}")))?;
-        if let Some(path) = tree_file.as_deref().filter(|path| path.to_str().is_none()) {
-            let text = format!("{} is not UTF-8, and a record has to name it", path.display());
-            return Err(Failure::usage("bad_path", text));
-        }
+        let tree_file = args.tree_file.as_deref().map(nameable).transpose()?.map(|(path, _)| path);
         let why = || args.why.clone().unwrap_or_default();
         let exists = |id: &str| context.has_session(id);
         let (session, turn) = select::session_and_turn(args.session.as_deref().unwrap_or_default(), exists);
@@ -108,10 +103,12 @@ impl<'a> Recovery<'a> {
 pub fn run(context: &Context, args: RecoverArgs) -> Result<Exit, Failure> {
     become_cmd::check(&args.cmd)?;
     if args.why.is_some() && !(args.force || args.salvage || args.unpark) {
-        return Err(Failure::usage("why_of_nothing", "--why goes with --force, --salvage or --unpark"));
+        return Err(Failure::usage("why_of_nothing", "--why goes with --force, --salvage or --unpark")
+            .hint("give the act that it is the reason for, or leave it out"));
     }
     if args.by.is_some() && !args.unpark {
-        return Err(Failure::usage("by_of_nothing", "--by goes with --unpark"));
+        return Err(Failure::usage("by_of_nothing", "--by goes with --unpark")
+            .hint("leave it out: a takeover has an owner"));
     }
     if args.all {
         return all::run(context, &args);
@@ -258,7 +255,7 @@ impl Run<'_, '_> {
                 if loaded.session.is_some_and(|session| session.knows(&id)) {
                     return Ok(None);
                 }
-                Err(Failure::new(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
+                Err(Failure::of(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
                     .hint(format!("`turnkeep inspect {}` lists the turns", self.recovery.session)))
             }
         }
@@ -293,7 +290,7 @@ impl Run<'_, '_> {
     /// Nothing is unclosed: the tail is repaired and a branch that is behind completed, and CMD is not started.
     fn nothing(&mut self) -> Result<Exit, Failure> {
         if self.recovery.unpark.is_some() {
-            return Err(Failure::conflict("not_parked", "no turn is parked"));
+            return Err(Failure::conflict("not_parked", "no turn is parked").hint(NOT_PARKED_HINT));
         }
         if !self.salvaged.is_empty() {
             let mut prepared = self.prepare()?;

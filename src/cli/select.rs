@@ -110,7 +110,7 @@ fn unknown(turn: &Turn, word: &str) -> Failure {
     let refs: Vec<String> = turn.calls.iter().rev().take(8).map(|call| call.r#ref.to_string()).collect();
     let known =
         if refs.is_empty() { "it has no calls".to_owned() } else { format!("it has {}", refs.join(", ")) };
-    Failure::new(Exit::NotFound, "no_call", format!("turn {} has no call {word:?}; {known}", turn.id))
+    Failure::of(Exit::NotFound, "no_call", format!("turn {} has no call {word:?}; {known}", turn.id))
         .hint("`turnkeep inspect` lists the calls")
 }
 

@@ -105,7 +105,7 @@ fn targets(
                 found.extend(sessions.into_iter().map(|file| Target { path: file.path, kind: kind() }));
             }
             Err(error @ PathError::NoRoot { .. }) => {
-                return Err(Failure::new(Exit::NotFound, "no_root", &error)
+                return Err(Failure::of(Exit::NotFound, "no_root", &error)
                     .hint("`turnkeep admit` makes one; --root names another"));
             }
             Err(error) => return Err(error.into()),
@@ -127,7 +127,7 @@ fn targets(
     }
     found.retain(|target| seen.insert(target.path.clone()));
     if found.is_empty() {
-        return Err(Failure::new(Exit::NotFound, "nothing_to_verify", "there is nothing to verify")
+        return Err(Failure::of(Exit::NotFound, "nothing_to_verify", "there is nothing to verify")
             .hint("name sessions, files or folders, or give --all"));
     }
     Ok(found)
@@ -173,18 +173,16 @@ fn target(
             }
             let root = context.root.path().display();
             let message = format!("there is neither a session {word:?} in {root} nor a file of that name");
-            Err(Failure::new(Exit::NotFound, "no_session", message)
+            Err(Failure::of(Exit::NotFound, "no_session", message)
                 .hint("`turnkeep inspect` lists the sessions"))
         }
-        Err(error) => Err(Failure::new(Exit::Unexpected, "io", format!("could not look at {word}: {error}"))),
+        Err(error) => Err(Failure::io(format!("could not look at {word}: {error}"))),
     }
 }
 
 /// Every `*.jsonl` below a folder; links to folders are not followed.
 fn walk(context: &Context, folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let failed = |error: io::Error| {
-        Failure::new(Exit::Unexpected, "io", format!("could not list {}: {error}", folder.display()))
-    };
+    let failed = |error: io::Error| Failure::io(format!("could not list {}: {error}", folder.display()));
     for item in context.storage.list(folder).map_err(failed)? {
         let path = folder.join(item.name);
         if item.kind == ItemKind::Dir {
@@ -270,14 +268,18 @@ fn has_type(line: &[u8]) -> bool {
 fn expected_head(args: &VerifyArgs, targets: &[Target]) -> Result<Option<Head>, Failure> {
     let journals = targets.iter().filter(|target| target.is_journal()).count();
     if args.tree_file.is_some() && journals != 1 {
-        return Err(Failure::usage("one_journal", "--tree-file needs exactly one journal"));
+        return Err(Failure::usage("one_journal", "--tree-file needs exactly one journal")
+            .hint("name the session that the file belongs to"));
     }
     let Some(text) = &args.expect_head else { return Ok(None) };
     if journals != 1 {
         return Err(Failure::usage("one_journal", "--expect-head needs exactly one journal")
             .hint("heads of several journals stand in a file: --heads FILE"));
     }
-    let head = text.parse().map_err(|why| Failure::usage("bad_head", format!("{text:?}: {why}")))?;
+    let head = text.parse().map_err(|why| {
+        Failure::usage("bad_head", format!("{text:?}: {why}"))
+            .hint("a head is SEQ:HASH, as `verify --json` and `inspect --json` print it")
+    })?;
     Ok(Some(head))
 }
 
@@ -445,7 +447,7 @@ fn verdict_line(report: &Report) -> String {
 fn read_heads(context: &Context, path: &Path) -> Result<BTreeMap<PathBuf, Vec<Head>>, Failure> {
     let unreadable = |error: io::Error| {
         let message = format!("could not read {}: {error}", path.display());
-        Failure::new(Exit::Unexpected, "heads_unreadable", message)
+        Failure::of(Exit::Unexpected, "heads_unreadable", message)
             .hint("nothing was verified, and the file was not touched")
     };
     let mut file = match Reading::of(context.storage.as_ref(), path) {
@@ -506,7 +508,7 @@ fn write_heads(context: &Context, path: &Path, reports: &[Report]) -> Result<(),
     let bytes: Vec<u8> = lines.into_values().flatten().collect();
     replace(context, path, &bytes).map_err(|error| {
         let message = format!("could not write {}: {}", path.display(), chain(&error));
-        Failure::new(Exit::Unexpected, "heads_not_written", message).hint("every verdict above stands")
+        Failure::of(Exit::Unexpected, "heads_not_written", message).hint("every verdict above stands")
     })
 }
 

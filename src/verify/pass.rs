@@ -20,8 +20,9 @@ const BATCH_BYTES: u64 = 1024 * 1024;
 const BATCH_LINES: usize = 4 * 1024;
 /// Lines that a core takes at once.
 const SHARE_LINES: usize = 32;
-/// Shorter batches are not worth a second core.
-const SHARED_BYTES_MIN: usize = 64 * 1024;
+/// Shorter batches are not worth a second core. Longer ones hold one long line, which one core decodes anyway: its
+/// memory was asked for, and a second thread with a heap of its own could not be held to the answer.
+const SHARED_BYTES: Range<u64> = 64 * 1024..2 * BATCH_BYTES;
 
 /// What a pass found.
 pub(super) struct Passed {
@@ -146,7 +147,7 @@ type Decoded = Vec<Result<Record, Fault>>;
 /// Decodes a batch on two cores; this one does `first` before it helps.
 fn decode(batch: &Batch, first: impl FnOnce()) -> Decoded {
     let cursor = AtomicUsize::new(0);
-    if batch.span.len() < SHARED_BYTES_MIN {
+    if !SHARED_BYTES.contains(&(batch.span.len() as u64)) {
         first();
         return in_order(share(batch, &cursor));
     }

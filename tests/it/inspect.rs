@@ -154,7 +154,7 @@ fn records_are_chosen_by_number_kind_and_turn() {
     sandbox
         .run(["inspect", EVERY_KIND, "--records", "--kind", "nope"])
         .exits(2)
-        .says("there are opened, admitted");
+        .says("the kinds are opened, admitted");
 }
 
 /// The state as of a record is what the file up to it means.

@@ -70,7 +70,7 @@ fn find<'a>(
 }
 
 fn gone(word: &str) -> Failure {
-    Failure::new(Exit::NotFound, "no_call", format!("there is no call {word:?}"))
+    Failure::of(Exit::NotFound, "no_call", format!("there is no call {word:?}"))
         .hint("`turnkeep inspect SESSION` lists the calls")
 }
 

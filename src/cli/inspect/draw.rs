@@ -58,13 +58,15 @@ struct Marks<'a> {
 pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<Exit, Failure> {
     let Some(path) = desk::tree_path(turn, None) else {
         let message = format!("turn {} has no session tree", turn.id);
-        return Err(Failure::new(Exit::NotFound, "no_tree", message));
+        return Err(Failure::of(Exit::NotFound, "no_tree", message)
+            .hint("a turn has one where it was admitted with --tree; `turnkeep inspect` shows its calls"));
     };
     let tree = treefile::read(context.storage.as_ref(), &path)?;
     let admitted = turn.tree.as_ref();
     if tree.tail == Tail::Empty && admitted.is_some_and(|admitted| admitted.bytes > 0) {
         let message = format!("the session file {} is gone", path.display());
-        return Err(Failure::new(Exit::NotFound, "tree_missing", message));
+        return Err(Failure::of(Exit::NotFound, "tree_missing", message)
+            .hint("put the file back, or let `turnkeep recover --tree-file FILE` go on with its new place"));
     }
     let marks = Marks {
         admission: admitted.and_then(|admitted| admitted.leaf.as_deref()),

@@ -68,7 +68,8 @@ fn a_file(context: &Context, path: &Path) -> Result<Place, Failure> {
 }
 
 fn no_file(path: &Path) -> Failure {
-    Failure::new(Exit::NotFound, "no_file", format!("there is no file {}", path.display()))
+    Failure::of(Exit::NotFound, "no_file", format!("there is no file {}", path.display()))
+        .hint("a word with a `/` names a file; `turnkeep inspect` lists the sessions")
 }
 
 fn no_session(context: &Context, id: &str) -> Failure {
@@ -83,7 +84,10 @@ fn no_session(context: &Context, id: &str) -> Failure {
         .filter(|known| is_near(known, id))
         .take(3)
         .collect();
-    if near.is_empty() { failure } else { failure.hint(format!("near matches: {}", near.join(", "))) }
+    if near.is_empty() {
+        return failure;
+    }
+    Failure { hint: format!("near matches: {}", near.join(", ")), ..failure }
 }
 
 /// A part of it, or a few characters apart.
@@ -139,7 +143,8 @@ pub(super) fn as_of(context: &Context, place: &Place, seq: u64) -> Result<Seen, 
         None => {
             let newest = whole.history.iter().next_back().map_or(0, |(_, record)| record.seq);
             let message = format!("there is no record {seq}; the newest is {newest}");
-            return Err(Failure::new(Exit::NotFound, "no_record", message));
+            return Err(Failure::of(Exit::NotFound, "no_record", message)
+                .hint("`turnkeep inspect SESSION --records` lists them"));
         }
     };
     let failed =
@@ -243,7 +248,8 @@ pub(super) fn by_delivery(
     if found || exit != Exit::Done {
         return Ok(exit);
     }
-    Err(Failure::new(Exit::NotFound, "no_delivery", format!("no turn has the delivery key {key:?}")))
+    Err(Failure::of(Exit::NotFound, "no_delivery", format!("no turn has the delivery key {key:?}"))
+        .hint("`turnkeep inspect` lists the sessions, and `turnkeep inspect SESSION` the keys of its turns"))
 }
 
 fn show(
@@ -263,7 +269,7 @@ fn show(
 pub(super) fn all(context: &Context) -> Result<Vec<Place>, Failure> {
     let files = context.root.sessions(context.storage.as_ref()).map_err(|error| match error {
         paths::PathError::NoRoot { .. } => {
-            Failure::new(Exit::NotFound, "no_root", chain(&error)).hint("`turnkeep admit` makes it")
+            Failure::of(Exit::NotFound, "no_root", chain(&error)).hint("`turnkeep admit` makes it")
         }
         error => error.into(),
     })?;

@@ -14,7 +14,7 @@ mod watch;
 use super::args::InspectArgs;
 use super::context::Context;
 use super::desk;
-use super::error::{Exit, Failure, chain, damaged};
+use super::error::{Exit, Failure, TURN_ID_HINT, chain, damaged};
 use super::select::{self, Ticket};
 use crate::context as conversation;
 use crate::draft::History;
@@ -43,7 +43,8 @@ pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
     let place = find::place(context, name)?;
     match (&args.delivery, view) {
         (Some(key), view) if view.is_of_turn() => by_delivery(context, args, Some(&place), key, view),
-        (Some(_), _) => Err(Failure::usage("one_view", "--delivery finds a turn and shows one of its views")),
+        (Some(_), _) => Err(Failure::usage("one_view", "--delivery finds a turn and shows one of its views")
+            .hint("give the view of the turn, or leave --delivery out")),
         (None, View::Records) => records::run(context, args, &place),
         (None, View::Change(seconds)) => watch::run(context, &place, seconds),
         (None, view) => one(context, args, &place, view),
@@ -94,8 +95,9 @@ impl View {
             (Some(view), None) => Ok(view),
             (Some(_), Some(_)) => Err(Failure::usage(
                 "one_view",
-                "give one of --next, --call, --records, --draw-tree, --context and --until-change",
-            )),
+                "--next, --call, --records, --draw-tree, --context and --until-change are views of their own",
+            )
+            .hint("give one of them")),
         }
     }
 }
@@ -194,7 +196,7 @@ impl Seen {
             return match session.turn(id) {
                 Some(turn) => Ok(Chosen::Turn(turn)),
                 None if session.knows(id) => Ok(Chosen::Closed),
-                None => Err(Failure::new(
+                None => Err(Failure::of(
                     Exit::NotFound,
                     "no_turn",
                     format!("session {:?} has no turn {id}", session.id),
@@ -332,14 +334,17 @@ fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View
 
 fn named_turn(args: &InspectArgs, place: &Place) -> Result<Option<TurnId>, Failure> {
     match &args.turn {
-        Some(text) => text.parse().map(Some).map_err(|why| Failure::usage("bad_turn_id", why)),
+        Some(text) => {
+            text.parse().map(Some).map_err(|why| Failure::usage("bad_turn_id", why).hint(TURN_ID_HINT))
+        }
         None => Ok(place.turn.clone()),
     }
 }
 
 fn with_turn<'a>(seen: &Seen, turn: Option<&'a Turn>) -> Result<&'a Turn, Failure> {
     turn.ok_or_else(|| {
-        Failure::new(Exit::NotFound, "no_turn", format!("session {:?} has no turn to show", seen.id))
+        Failure::of(Exit::NotFound, "no_turn", format!("session {:?} has no turn to show", seen.id))
+            .hint("`turnkeep inspect SESSION` shows its turns; `turnkeep admit` begins one")
     })
 }
 
@@ -407,7 +412,7 @@ fn print_context(context: &Context, args: &InspectArgs, seen: &Seen, turn: &Turn
 fn check_tree(turn: &Turn, tree: &tree::Tree, path: &std::path::Path) -> Result<(), Failure> {
     let Some(admitted) = turn.tree.as_ref().filter(|admitted| admitted.leaf.is_some()) else { return Ok(()) };
     if tree.tail == tree::Tail::Empty {
-        return Err(Failure::new(
+        return Err(Failure::of(
             Exit::Damaged,
             "tree_missing",
             format!("the session file {} is gone", path.display()),
@@ -429,7 +434,8 @@ fn no_context(error: &conversation::ContextError) -> Failure {
                 .with("refs", &refs)
                 .hint("`turnkeep inspect SESSION --next` says what to do about them")
         }
-        conversation::ContextError::NoLeaf(_) => Failure::new(Exit::Damaged, "tree_damaged", chain(error)),
+        conversation::ContextError::NoLeaf(_) => Failure::of(Exit::Damaged, "tree_damaged", chain(error))
+            .hint("`turnkeep verify --with-tree` lists what is wrong with the session file"),
     }
 }
 

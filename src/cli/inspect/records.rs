@@ -32,7 +32,8 @@ impl Filter {
 pub(super) fn run(context: &Context, args: &InspectArgs, place: &Place) -> Result<Exit, Failure> {
     if let Some(kind) = args.kind.as_deref().filter(|kind| !Kind::WORDS.contains(kind)) {
         let known = Kind::WORDS.join(", ");
-        return Err(Failure::usage("no_kind", format!("there is no kind {kind:?}; there are {known}")));
+        return Err(Failure::usage("no_kind", format!("there is no kind {kind:?}"))
+            .hint(format!("the kinds are {known}")));
     }
     let turn = named_turn(args, place)?;
     let filter = Filter { from: args.from.unwrap_or(0), kind: args.kind.clone(), turn };

@@ -41,10 +41,7 @@ pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
     if context.out.json {
         let mut text = String::new();
         for row in &rows {
-            text.push_str(
-                &serde_json::to_string(row)
-                    .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?,
-            );
+            text.push_str(&serde_json::to_string(row).map_err(Failure::unexpected)?);
             text.push('\n');
         }
         context.out.bytes(text.as_bytes())?;

@@ -28,11 +28,14 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
         (args.owner.owner_pid.is_some(), "--owner-pid"),
     ] {
         if given {
-            return Err(Failure::usage("all_of_one", format!("{option} is for one session, not for --all")));
+            return Err(Failure::usage("all_of_one", format!("{option} is for one session, not for --all"))
+                .hint("`turnkeep recover SESSION` takes it; nothing was done"));
         }
     }
     let pattern = args.r#match.as_deref().map(glob::Pattern::new).transpose();
-    let pattern = pattern.map_err(|error| Failure::usage("bad_match", format!("--match: {error}")))?;
+    let pattern = pattern.map_err(|error| {
+        Failure::usage("bad_match", format!("--match: {error}")).hint("give a pattern of `*`, `?` and `[…]`")
+    })?;
     let mut children = Vec::new();
     let starts = !args.cmd.is_empty() && !args.dry_run;
     let mut worst = Worst { exit: Exit::Done, documents: context.out.json && !starts };
@@ -69,7 +72,7 @@ pub fn run(context: &Context, args: &RecoverArgs) -> Result<Exit, Failure> {
         }
     }
     for (mut child, planned) in children {
-        let status = child.wait().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", error))?;
+        let status = child.wait().map_err(Failure::unexpected)?;
         if !became_owner(context, &planned, child.id()) {
             worst.of_child(context, &planned, status.code());
         }
@@ -175,7 +178,8 @@ fn sessions(
             None => {
                 let message = format!("{} is no journal that can be read", file.path.display());
                 context.out.note(&message);
-                worst.document(context, &Failure::new(Exit::Damaged, "damaged", message));
+                let hint = "`turnkeep verify --all` tells what it is; nothing there was touched";
+                worst.document(context, &Failure::of(Exit::Damaged, "damaged", message).hint(hint));
             }
         }
     }
@@ -273,7 +277,7 @@ fn print(context: &Context, planned: &Planned) -> Result<(), Failure> {
 
 /// A process that recovers the turn and becomes CMD.
 fn start(context: &Context, args: &RecoverArgs, planned: &Planned, wait: &str) -> Result<Child, Failure> {
-    let unexpected = |error: std::io::Error| Failure::new(Exit::Unexpected, "unexpected", error);
+    let unexpected = |error: std::io::Error| Failure::unexpected(error);
     let own = std::env::current_exe().map_err(unexpected)?;
     let mut command = Command::new(own);
     command.arg("--root").arg(context.root.path()).args(["--wait", wait]);

@@ -63,7 +63,7 @@ pub(super) fn claim(context: &Context, tickets: &Tickets, args: &ClaimArgs) -> R
             let drafted = prepared.draft.session.turn(&turn.id).cloned();
             let call = drafted.as_ref().and_then(|turn| turn.call(CallRef { seq, position: 0 }));
             let (Some(drafted), Some(call)) = (&drafted, call) else {
-                return Err(Failure::new(Exit::Unexpected, "unexpected", "the declared call is gone"));
+                return Err(Failure::unexpected("the declared call is gone"));
             };
             let gated = gate(&step, drafted, call, &history);
             if gated.is_ok() {
@@ -96,13 +96,12 @@ impl Declaration<'_> {
     /// conflict. What an earlier run of its parent declared is no longer meant: a rerun declares anew.
     pub(super) fn known<'t>(&self, step: &Step<'_>, turn: &'t Turn) -> Result<Option<&'t Call>, Failure> {
         if self.id.is_empty() {
-            return Err(Failure::usage("bad_call_id", "the id of a call is not empty"));
+            return Err(Failure::usage("bad_call_id", "the id of a call is not empty")
+                .hint("give it an id of your own, such as 5-mail"));
         }
         if self.id.parse::<CallRef>().is_ok() {
-            return Err(Failure::usage(
-                "bad_call_id",
-                format!("{:?} looks like a ref; give the call another id", self.id),
-            ));
+            return Err(Failure::usage("bad_call_id", format!("{:?} looks like a ref", self.id))
+                .hint("give the call another id: SEQ.POS names a call that a record declared"));
         }
         let changed = |what: String| {
             Err(Failure::conflict("other_call", format!("call {:?} was declared {what}", self.id))
@@ -174,7 +173,7 @@ pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call, history: &History)
     let rerun = ruling.decision == Decision::Rerun && call.rerun_by == Some(step.ticket.attempt);
     match ruling.decision {
         Decision::Ask => {
-            Err(Failure::new(Exit::NotPermitted, "approval_needed", format!("{named} needs an approval"))
+            Err(Failure::of(Exit::NotPermitted, "approval_needed", format!("{named} needs an approval"))
                 .with("ref", &call.r#ref)
                 .hint(format!(
                     "a person types: turnkeep step approve {} --by WHO --session {}:{}",
@@ -185,14 +184,15 @@ pub(super) fn gate(step: &Step<'_>, turn: &Turn, call: &Call, history: &History)
         Decision::Run => step.refuse_lost_records(),
         Decision::Rerun if rerun => step.refuse_lost_records(),
         _ => Err(Failure::conflict("may_not_run", format!("{named} may not run: {}", ruling.why))
-            .with("decision", ruling.decision.word())),
+            .with("decision", ruling.decision.word())
+            .hint("`turnkeep inspect SESSION --next` says what comes first")),
     }
 }
 
 /// The answer that is stored: people get its text, scripts the error document.
 fn answered(step: &Step<'_>, call: &Call, answer: &Answer, history: &History) -> Result<Failure, Failure> {
     let state = crate::status::call_state(call);
-    let failure = Failure::new(
+    let failure = Failure::of(
         Exit::AlreadyDone,
         "answered",
         format!("call {} ({}) is answered: {state}", call.r#ref, call.tool),
@@ -214,7 +214,7 @@ fn uncertain(step: &Step<'_>, turn: &Turn, call: &Call, named: &str) -> Failure 
         (Some(claim), None) => format!("is claimed by attempt {} since {}", claim.attempt, claim.mark.at),
         (None, None) => "may have been claimed in a record that was lost".to_owned(),
     };
-    Failure::new(Exit::Unknown, "claimed", format!("{named} {since}, and its outcome is unknown"))
+    Failure::of(Exit::Unknown, "claimed", format!("{named} {since}, and its outcome is unknown"))
         .with("ref", &call.r#ref)
         .with("key", &call.key)
         .hint(format!(
@@ -251,7 +251,8 @@ pub(super) fn result(context: &Context, tickets: &Tickets, args: &ResultArgs) ->
     let text = content(context, args.file.as_ref())?;
     let body = text.as_deref().map(message::result_body).transpose()?;
     if body.is_some() && args.not_run {
-        return Err(Failure::usage("usage", "--not-run has no content: the call never started"));
+        return Err(Failure::usage("usage", "--not-run has no content: the call never started")
+            .hint("leave FILE out, or --not-run"));
     }
     context.arm()?;
     let signal = || context.signal();
@@ -329,10 +330,13 @@ pub(super) fn judge_outcome(history: &History, call: &Call, outcome: &Outcome) -
             (AnswerKind::Result, Some(Kind::Outcome(stored))) if same_outcome(stored, outcome) => {
                 Judged::Repeats(answer.mark.clone())
             }
-            (AnswerKind::Result, _) if answer.attempt == attempt => Judged::Refused(Failure::conflict(
-                "other_result",
-                format!("{named} has another result already (record {})", answer.mark.seq),
-            )),
+            (AnswerKind::Result, _) if answer.attempt == attempt => Judged::Refused(
+                Failure::conflict(
+                    "other_result",
+                    format!("{named} has another result already (record {})", answer.mark.seq),
+                )
+                .hint("what was answered first stands; `turnkeep inspect SESSION --call REF` shows it"),
+            ),
             (AnswerKind::Result, _) => {
                 Judged::Straggler(format!("{named} was answered by attempt {}", answer.attempt))
             }
@@ -391,14 +395,12 @@ pub(super) fn keep_straggler(
         why: why.clone(),
     };
     match keep_once(step, history, straggler) {
-        Ok(seq) => Failure::new(
-            Exit::Fenced,
-            "straggler",
-            format!("too late: {why}; the result is kept as evidence"),
-        )
-        .with("ref", &outcome.r#ref)
-        .with("straggler", &seq)
-        .hint("it is no answer; `turnkeep inspect` shows it"),
+        Ok(seq) => {
+            Failure::of(Exit::Fenced, "straggler", format!("too late: {why}; the result is kept as evidence"))
+                .with("ref", &outcome.r#ref)
+                .with("straggler", &seq)
+                .hint("it is no answer; `turnkeep inspect` shows it")
+        }
         Err(failure) => failure,
     }
 }
@@ -418,10 +420,7 @@ pub(super) fn keep_once(mut step: Step<'_>, history: &History, straggler: Stragg
         return Ok(kept.seq);
     }
     let marks = step.desk.record(vec![straggler.into()])?;
-    marks
-        .last()
-        .map(|mark| mark.seq)
-        .ok_or_else(|| Failure::new(Exit::Unexpected, "unexpected", "nothing recorded"))
+    marks.last().map(|mark| mark.seq).ok_or_else(|| Failure::unexpected("nothing recorded"))
 }
 
 /// A call that never started: blocked, an unknown tool, bad arguments.
@@ -438,7 +437,8 @@ fn not_run(step: Step<'_>, turn: &Turn, call: &Call) -> Result<Exit, Failure> {
                 Err(Failure::conflict(
                     "answered",
                     format!("{named} is answered already: {}", crate::status::call_state(call)),
-                ))
+                )
+                .hint("what was answered once stands; go on with the next call"))
             }
         };
     }
@@ -450,7 +450,8 @@ fn not_run(step: Step<'_>, turn: &Turn, call: &Call) -> Result<Exit, Failure> {
         return Err(Failure::conflict(
             "may_have_run",
             format!("{named} may have run, so it cannot be called not run"),
-        ));
+        )
+        .hint("record its result, or let a person `turnkeep step reconcile` it"));
     }
     let record = crate::explain::refused(
         turn,
@@ -500,7 +501,8 @@ pub(super) fn dispatch(context: &Context, tickets: &Tickets, args: &DispatchArgs
             Some(_) => Err(Failure::conflict(
                 "other_receipt",
                 format!("call {} has another receipt of its dispatch already", call.r#ref),
-            )),
+            )
+            .hint("the first one stands: ask with it, and look up what the second one stands for")),
         };
     }
     step.fence_attempt(&turn)?;

@@ -145,7 +145,7 @@ impl Wanted<'_> {
         match (self.speaker, &turn.delivery) {
             (Speaker::Person, _) | (Speaker::Hand, Some(_)) => Ok(()),
             (Speaker::Driver | Speaker::Publisher, Some(known)) if known.attempt == asking => Ok(()),
-            (Speaker::Driver | Speaker::Publisher, Some(known)) => Err(Failure::new(
+            (Speaker::Driver | Speaker::Publisher, Some(known)) => Err(Failure::of(
                 Exit::Fenced,
                 "fenced",
                 format!("attempt {} began the delivery, not attempt {asking}", known.attempt),
@@ -208,10 +208,12 @@ impl Wanted<'_> {
             if self.speaker != Speaker::Person {
                 step.fence_attempt(turn)?;
             }
-            return Err(Failure::conflict("delivered", ended));
+            return Err(
+                Failure::conflict("delivered", ended).hint("how it ended stands: do not send it again")
+            );
         }
         let seq = self.keep_receipt(step, turn, history, ended.clone())?;
-        Err(Failure::new(
+        Err(Failure::of(
             Exit::Fenced,
             "straggler",
             format!("{ended}; this receipt is another one and is kept as evidence"),
@@ -227,7 +229,7 @@ impl Wanted<'_> {
         if self.is_its_own(step, turn) || self.args.person.force || !next::publisher_lives(turn, &now) {
             return Ok(());
         }
-        Err(Failure::new(
+        Err(Failure::of(
             Exit::Busy,
             "publisher_alive",
             "whoever began the delivery lives and may still end it",
@@ -284,16 +286,15 @@ fn publish(context: &Context, tickets: &Tickets, args: &DeliverArgs) -> Result<E
     let key = delivery_key(&turn)?;
     check_begin(&step, &turn)?;
     step.fence_owner(&turn)?;
-    let reply = status::reply(&turn, &history)
-        .ok_or_else(|| Failure::conflict("no_reply", format!("turn {} has no reply to deliver", turn.id)))?;
+    let reply = status::reply(&turn, &history).ok_or_else(|| {
+        Failure::conflict("no_reply", format!("turn {} has no reply to deliver", turn.id))
+            .hint("waive the delivery: `turnkeep step deliver --waive --why TEXT`")
+    })?;
     let runner = if args.cmd.is_empty() {
         None
     } else {
         super::super::become_cmd::check(&args.cmd)?;
-        Some(
-            owner::this_process()
-                .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", chain(&error)))?,
-        )
+        Some(owner::this_process().map_err(|error| Failure::unexpected(chain(&error)))?)
     };
     let begun = Delivery {
         turn: turn.id.clone(),
@@ -326,7 +327,7 @@ fn check_begin(step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
     let session = format!("{}:{}", step.ticket.session, turn.id);
     match known.state {
         DeliveryState::NotSent => Ok(()),
-        DeliveryState::Begun => Err(Failure::new(
+        DeliveryState::Begun => Err(Failure::of(
             Exit::Unknown,
             "delivery_begun",
             format!("the delivery of turn {} was begun at {}; the reply may be out", turn.id, known.mark.at),
@@ -335,11 +336,12 @@ fn check_begin(step: &Step<'_>, turn: &Turn) -> Result<(), Failure> {
             "a person finds out and types: turnkeep step deliver --session {session} --receipt R | --not-sent | \
              --waive --why TEXT"
         ))),
-        DeliveryState::Sent | DeliveryState::Waived => Err(Failure::new(
+        DeliveryState::Sent | DeliveryState::Waived => Err(Failure::of(
             Exit::AlreadyDone,
             "delivered",
             format!("the delivery of turn {} has ended: {}", turn.id, known.state),
-        )),
+        )
+        .hint("do not send it again")),
     }
 }
 
@@ -385,7 +387,7 @@ fn end(
         Err(error) => Some(chain(error)),
     };
     if let Some(told) = told {
-        return Err(Failure::new(Exit::Unknown, "delivery_unknown", format!("{told}; the reply may be out")).hint(
+        return Err(Failure::of(Exit::Unknown, "delivery_unknown", format!("{told}; the reply may be out")).hint(
             format!(
                 "a person finds out and types: turnkeep step deliver --session {}:{} --receipt R | --not-sent | \
                  --waive --why TEXT",

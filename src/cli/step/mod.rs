@@ -141,7 +141,7 @@ impl<'a> Step<'a> {
         let id = &self.ticket.turn;
         let turn = loaded.session.as_ref().and_then(|session| session.turn(id)).cloned();
         let turn = turn.ok_or_else(|| {
-            Failure::new(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
+            Failure::of(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
                 .hint(format!("`turnkeep inspect {}` lists the turns", self.ticket.session))
         })?;
         Ok((turn, loaded.history))
@@ -158,7 +158,7 @@ impl<'a> Step<'a> {
         let (asking, newest) = (self.ticket.attempt, turn.current_number());
         self.check_attempt_exists(turn)?;
         if turn.lost_numbers > 0 {
-            return Err(Failure::new(
+            return Err(Failure::of(
                 Exit::Fenced,
                 "fenced",
                 format!("records behind attempt {newest} are lost, and one may have been a later attempt"),
@@ -166,7 +166,7 @@ impl<'a> Step<'a> {
             .hint(format!("`turnkeep recover {}` begins one that nobody else has", self.ticket.session)));
         }
         if asking < newest {
-            return Err(Failure::new(
+            return Err(Failure::of(
                 Exit::Fenced,
                 "fenced",
                 format!("attempt {asking} was taken over by attempt {newest}"),
@@ -192,10 +192,13 @@ impl<'a> Step<'a> {
         if turn.attempt(self.ticket.attempt).is_some() || lost {
             return Ok(());
         }
-        Err(Failure::new(
+        Err(Failure::of(
             Exit::NotFound,
             "no_attempt",
             format!("turn {} has no attempt {}", turn.id, self.ticket.attempt),
+        )
+        .hint(
+            "use the ticket that `admit` or `recover` printed: it was made for another journal, or by hand",
         ))
     }
 
@@ -209,7 +212,7 @@ impl<'a> Step<'a> {
             return Ok(());
         }
         let pid = current.owner.as_ref().map_or(0, |owner| owner.pid);
-        Err(Failure::new(
+        Err(Failure::of(
             Exit::Fenced,
             "owner_gone",
             format!(

@@ -102,7 +102,10 @@ pub(super) fn reconcile(context: &Context, tickets: &Tickets, args: &ReconcileAr
     let body = content(context, args.file.as_ref())?.as_deref().map(message::result_body).transpose()?;
     let receipt = args.receipt.as_deref().map(json_or_text).transpose()?;
     if args.outcome == ReconciledOutcome::Applied && body.is_none() {
-        return Err(no_content("what the tool answered").hint("an applied call needs content: FILE or -"));
+        return Err(Failure {
+            hint: "an applied call needs content: FILE or -".to_owned(),
+            ..no_content("what the tool answered")
+        });
     }
     context.arm()?;
     let signal = || context.signal();
@@ -126,7 +129,8 @@ pub(super) fn reconcile(context: &Context, tickets: &Tickets, args: &ReconcileAr
         return Err(Failure::conflict(
             "never_claimed",
             format!("call {} ({}) was never claimed, so there is nothing to find out", call.r#ref, call.tool),
-        ));
+        )
+        .hint("it has not run: claim it, or settle the turn"));
     }
     let said_before = args.outcome == ReconciledOutcome::NotApplied
         && call.not_applied.is_none()
@@ -157,7 +161,8 @@ pub(super) fn cancel(context: &Context, tickets: &Tickets, args: &CancelArgs) ->
         return Err(Failure::conflict(
             "cancelled",
             format!("turn {} was cancelled before by {}", turn.id, cancelled.by),
-        ));
+        )
+        .hint("the first cancel stands, and its reason; nothing more has to be done"));
     }
     if turn.is_closed() {
         return Err(step.closed(&turn));
@@ -290,12 +295,13 @@ fn open_call(turn: &Turn, word: &str) -> Result<Call, Failure> {
     Err(Failure::conflict(
         "answered",
         format!(
-            "call {} ({}) is answered already: {}; what was answered once stands",
+            "call {} ({}) is answered already: {}",
             call.r#ref,
             call.tool,
             crate::status::call_state(call)
         ),
-    ))
+    )
+    .hint("what was answered once stands; nothing more has to be done about it"))
 }
 
 /// An approval of a claimed call makes sense only where the table asks for one.
@@ -313,7 +319,8 @@ fn check_decidable(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArg
                 "call {} ({}) is claimed, and nothing is asked about it: {}",
                 call.r#ref, call.tool, ruling.why
             ),
-        ));
+        )
+        .hint("wait for its result; `turnkeep step cancel` stops the turn"));
     }
     check_claimant(step, turn, call, person)
 }
@@ -345,7 +352,7 @@ fn check_claimant(step: &Step<'_>, turn: &Turn, call: &Call, person: &PersonArgs
     if person.force || by_nobody || call.dispatch.is_some() || !next::claimant_lives(turn, call, &now) {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(Failure::of(
         Exit::Busy,
         "claimant_alive",
         format!("whoever claimed call {} ({}) lives and may still answer it", call.r#ref, call.tool),

@@ -79,8 +79,7 @@ pub(super) fn run(context: &Context, tickets: &Tickets, args: &RunArgs) -> Resul
         }
     };
     spool::ensure(context)?;
-    let runner =
-        owner::this_process().map_err(|error| Failure::new(Exit::Unexpected, "unexpected", chain(&error)))?;
+    let runner = owner::this_process().map_err(|error| Failure::unexpected(chain(&error)))?;
     let claimed = claim(&mut step, &turn, chosen, runner)?;
     drop(step);
     execute(context, &ticket, args, &claimed)
@@ -101,8 +100,7 @@ struct ClaimedCall {
 /// The default arguments of a script's step: the command itself.
 fn argv(cmd: &[OsString]) -> Result<Raw, Failure> {
     let words: Vec<String> = cmd.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let list = serde_json::to_string(&words)
-        .map_err(|error| Failure::new(Exit::Unexpected, "unexpected", chain(&error)))?;
+    let list = serde_json::to_string(&words).map_err(|error| Failure::unexpected(chain(&error)))?;
     Ok(ObjectWriter::default().raw("argv", &list).finish())
 }
 
@@ -189,7 +187,7 @@ fn stored_of_script(step: &mut Step<'_>, call: &Call, history: &History) -> Resu
                 .hint("give the step another id, or end the turn"));
         }
         (AnswerKind::Interrupted | AnswerKind::Unknown, _) => {
-            return Err(Failure::new(
+            return Err(Failure::of(
                 Exit::Unknown,
                 "outcome_unknown",
                 format!("{named} has an outcome that is unknown and stays so"),
@@ -247,7 +245,7 @@ fn claim(step: &mut Step<'_>, turn: &Turn, chosen: Chosen, runner: Owner) -> Res
     let drafted = prepared.draft.session.turn(&turn.id).cloned();
     let call = drafted.as_ref().and_then(|turn| turn.call(chosen.call)).cloned();
     let (Some(drafted), Some(call)) = (drafted, call) else {
-        return Err(Failure::new(Exit::Unexpected, "unexpected", "the call is gone"));
+        return Err(Failure::unexpected("the call is gone"));
     };
     let gated = gate(step, &drafted, &call, &prepared.draft.history);
     if gated.is_ok() {
@@ -270,7 +268,7 @@ fn claim(step: &mut Step<'_>, turn: &Turn, chosen: Chosen, runner: Owner) -> Res
 }
 
 fn unreachable_gate() -> Failure {
-    Failure::new(Exit::Unexpected, "unexpected", "the call may run after all")
+    Failure::unexpected("the call may run after all")
 }
 
 /// Runs CMD and records how it ended.
@@ -340,11 +338,12 @@ fn record(
     };
     spool::remove(context, &ticket.session, &ticket.turn, call.r#ref);
     if let Some(error) = &finished.echo_error {
-        return Err(Failure::new(
+        return Err(Failure::of(
             Exit::Unexpected,
             "answer_lost",
             format!("the result is recorded, but the output could not be shown: {error}"),
-        ));
+        )
+        .hint("do not run it again: `turnkeep inspect SESSION --call REF` shows what it answered"));
     }
     if context.out.json {
         answer_json(context, ticket, receipt)?;
@@ -368,12 +367,12 @@ fn not_recorded(failure: Failure, ticket: &Ticket, args: &RunArgs, status: u8) -
     // What was kept as evidence has its own hint.
     let hint = match failure.exit {
         Exit::Fenced => failure.hint,
-        Exit::Conflict | Exit::NotFound => Some(
+        Exit::Conflict | Exit::NotFound => {
             "the journal does not have the claim any more: it was replaced; bring the newest copy back before anybody \
              goes on, or the call may run again"
-                .to_owned(),
-        ),
-        _ => Some(format!("the call stays claimed; `turnkeep recover {}` decides about it", ticket.session)),
+                .to_owned()
+        }
+        _ => format!("the call stays claimed; `turnkeep recover {}` decides about it", ticket.session),
     };
     Failure { exit, message, hint, ..failure }
 }
@@ -389,7 +388,8 @@ fn append_outcome(
     let mut step = Step::on(super::desk::Desk::new(context, journal), ticket.clone());
     let (turn, history) = step.any_turn()?;
     let known = turn.call(call.r#ref).cloned().ok_or_else(|| {
-        Failure::new(Exit::NotFound, "no_call", format!("turn {} has no call {}", turn.id, call.r#ref))
+        Failure::of(Exit::NotFound, "no_call", format!("turn {} has no call {}", turn.id, call.r#ref))
+            .hint("`turnkeep inspect` lists the calls")
     })?;
     match judge_outcome(&history, &known, &outcome) {
         Judged::Accept => step.desk.step(&turn.id, vec![outcome.into()]),
@@ -422,7 +422,7 @@ fn not_started(
         RunError::NotStarted { .. } => NOT_STARTED,
         // It may have had its effect: the claim stands, and the outcome is unknown.
         RunError::Lost { .. } => {
-            return Err(Failure::new(Exit::Unknown, "outcome_unknown", text)
+            return Err(Failure::of(Exit::Unknown, "outcome_unknown", text)
                 .with("ref", &call.r#ref)
                 .hint(format!("`turnkeep recover {}` decides about the call", ticket.session)));
         }

@@ -40,7 +40,8 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
         return Err(Failure::conflict(
             "settled",
             format!("turn {} is settled already as {} (record {})", turn.id, settled.status, mark.seq),
-        ));
+        )
+        .hint("how it was settled stands; a new input is a new turn: `turnkeep admit`"));
     }
     step.fence(&turn)?;
     let mut prepared = step.desk.journal.prepare(step.desk.at.clone(), "")?;
