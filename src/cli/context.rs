@@ -157,7 +157,23 @@ impl Context {
             }
             .into());
         }
-        Ok(journal::read(self.setting(&|| None), &path, reach)?)
+        self.read_at(&path, reach)
+    }
+
+    /// Reads a journal where it is. Inside the root it must have the name that its genesis gives it.
+    pub fn read_at(&self, path: &Path, reach: Reach) -> Result<Loaded, Failure> {
+        let loaded = journal::read(self.setting(&|| None), path, reach)?;
+        let is_in_root = path.parent() == Some(&self.root.sessions_dir());
+        let named = loaded.session.as_ref().filter(|_| is_in_root && loaded.other_format.is_none());
+        if let Some(session) = named
+            && self.root.journal(&session.id).ok().as_deref() != Some(path)
+        {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let asked = paths::session_id(&name).unwrap_or_else(|| name.into_owned());
+            let (path, found) = (path.to_owned(), session.id.clone());
+            return Err(journal::JournalError::OtherSession { path, found, asked }.into());
+        }
+        Ok(loaded)
     }
 
     /// Opens a session's journal for writing.

@@ -226,7 +226,7 @@ impl From<JournalError> for Failure {
             JournalError::NoSession { .. } => Self::of(Exit::NotFound, "no_session", &error)
                 .hint("`turnkeep inspect` lists the sessions; `turnkeep admit` begins a new one"),
             JournalError::OtherSession { .. } => Self::conflict("other_session", &error)
-                .hint("two session ids meet in one file name here; use another id or another --root"),
+                .hint("a copy of a journal belongs outside `sessions`: move it away; where two ids meet in one file name, use another id or another --root"),
             JournalError::Damaged { path, damage } => damaged(&path, &damage),
             JournalError::OtherFormat { ref path, ref found } => {
                 Self::of(Exit::OtherFormat, "other_format", &error)

@@ -79,6 +79,8 @@ impl<'a> Recovery<'a> {
         let why = || args.why.clone().unwrap_or_default();
         let exists = |id: &str| context.has_session(id);
         let (session, turn) = select::session_and_turn(args.session.as_deref().unwrap_or_default(), exists);
+        // Of several turns it is the parked one that a person lets go on.
+        let turn = turn.or_else(|| select::turn_of_ticket(&session).filter(|_| !args.unpark));
         Ok(Self {
             session,
             turn,
@@ -243,8 +245,8 @@ impl Run<'_, '_> {
             None => {
                 let parked = session.unclosed().find(|turn| turn.parked.is_some());
                 let found = match &self.recovery.unpark {
-                    Some(_) => parked.or_else(|| select::turn(session, &now)),
-                    None => select::turn(session, &now),
+                    Some(_) => parked.or_else(|| select::free_turn(session, &now)),
+                    None => select::free_turn(session, &now),
                 };
                 Ok(found.map(|turn| turn.id.clone()))
             }
@@ -256,7 +258,7 @@ impl Run<'_, '_> {
                     return Ok(None);
                 }
                 Err(Failure::of(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
-                    .hint(format!("`turnkeep inspect {}` lists the turns", self.recovery.session)))
+                    .hint(select::no_turn_hint(&self.recovery.session)))
             }
         }
     }
@@ -281,7 +283,7 @@ impl Run<'_, '_> {
         let now = context.now(context.at());
         let Some(session) = self.desk.journal.session() else { return false };
         let named = self.recovery.turn.as_ref().and_then(|id| session.turn(id));
-        let turn = named.or_else(|| select::turn(session, &now));
+        let turn = named.or_else(|| select::free_turn(session, &now));
         turn.is_some_and(|turn| {
             turn.open_calls().any(|call| decide::rule(turn, call, &now).decision == Decision::Await)
         })
@@ -321,7 +323,10 @@ impl Run<'_, '_> {
                 branch.write(self.context)?;
             }
         }
-        self.context.out.note("every turn is closed: there is nothing to recover");
+        self.context.out.note(&match wanted {
+            Some(id) => format!("turn {id} is closed: there is nothing to recover"),
+            None => "every turn is closed: there is nothing to recover".to_owned(),
+        });
         let records = records(&prepared.draft.bytes);
         let entries = branch.map(Missing::entries).unwrap_or_default();
         let shown = self.recovery.mode == Mode::Show;

@@ -49,17 +49,23 @@ pub fn session_and_turn(name: &str, exists: impl Fn(&str) -> bool) -> (String, O
     (name.to_owned(), None)
 }
 
-/// The turn that `recover` and `next` take where none is named: the ticket's, else the oldest unclosed one that a
-/// driver can advance and no living owner holds, else the oldest unclosed one.
-pub fn turn<'a>(session: &'a Session, now: &Now<'_>) -> Option<&'a Turn> {
-    match Ticket::from_env().filter(|ticket| ticket.session == session.id) {
-        // A driver whose turn is closed is not sent to work on another one.
-        Some(ticket) => session.turn(&ticket.turn).filter(|turn| !turn.is_closed()),
-        None => free_turn(session, now),
-    }
+/// What to do about a turn that the journal does not know.
+pub fn no_turn_hint(session: &str) -> String {
+    format!(
+        "`turnkeep inspect {}` lists the turns; if it was admitted, this journal is an older copy: bring the newest \
+         one back",
+        super::advice::quoted(session)
+    )
 }
 
-/// The same without a look at the ticket.
+/// The turn that the ticket in the environment names, if it is of the session. A driver whose turn is closed, or
+/// lost, is not sent to work on another one.
+pub fn turn_of_ticket(session: &str) -> Option<TurnId> {
+    Ticket::from_env().filter(|ticket| ticket.session == session).map(|ticket| ticket.turn)
+}
+
+/// The turn that `recover` and `next` take where none is named: the oldest unclosed one that a driver can advance and
+/// no living owner holds, else the oldest unclosed one.
 pub fn free_turn<'a>(session: &'a Session, now: &Now<'_>) -> Option<&'a Turn> {
     let free = |turn: &&Turn| {
         let held = turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Alive);

@@ -1,6 +1,6 @@
 //! `inspect`: what it shows of calls, records and older states, and what it says where there is nothing to show.
 
-use crate::kit::{Owner, Sandbox, at, text};
+use crate::kit::{Owner, Sandbox, at, lines, text};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -259,4 +259,67 @@ fn a_turn_without_an_attempt_is_verified_as_that() {
     let cut = sandbox.write("cut.jsonl", cut);
     let shown = sandbox.run(["verify", cut.to_str().unwrap()]).ok().all();
     assert!(shown.contains("turn ta is open, and no attempt at it has begun"), "{shown}");
+}
+
+/// A key that nobody can read is not a key that nobody has.
+#[test]
+fn a_delivery_key_is_not_denied_while_a_journal_is_damaged() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    sandbox.admit(&owner, "s", &["--delivery", "k"]);
+    let other = sandbox.admit(&owner, "z", &["--delivery", "other"]);
+    let ask = |words: &[&str]| sandbox.run([&["--json", "inspect"][..], words].concat());
+    ask(&["--delivery", "nobody"]).exits(8).error("no_delivery");
+    let damaged = String::from_utf8(sandbox.journal_bytes("s"))
+        .unwrap()
+        .replace("\"delivery\":\"k\"", "\"delivery\":\"K\"");
+    std::fs::write(sandbox.journal_path("s"), damaged).unwrap();
+    for words in [&["--delivery", "k"][..], &["s", "--delivery", "k"]] {
+        let error = sandbox.unchanged("s", || ask(words)).exits(3).error("damaged");
+        let message = text(&error["message"]);
+        assert!(message.starts_with("no turn has the delivery key \"k\" that can be read: "), "{message}");
+    }
+    // One that is there is shown, whatever the others are like.
+    assert_eq!(ask(&["--delivery", "other"]).ok().json()["session"], "z");
+    // The same of a journal that cannot be read at all, and the worst of several is told.
+    std::fs::create_dir(sandbox.journal_path("folder")).unwrap();
+    ask(&["--delivery", "nobody"]).exits(3).error("damaged");
+    std::fs::remove_file(sandbox.journal_path("s")).unwrap();
+    ask(&["--delivery", "nobody"]).exits(1).error("io");
+    std::fs::remove_dir(sandbox.journal_path("folder")).unwrap();
+    // A view that there is none of is told of the turn that was found.
+    ask(&["--delivery", "other", "--draw-tree"]).exits(8).error("no_tree");
+    sandbox.step(&other, ["heartbeat"]).ok();
+}
+
+/// Tools that synchronise folders, and people, leave copies beside a journal.
+#[test]
+fn a_copy_under_another_name_is_not_the_session() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--delivery", "k", "--turn", "t1"]);
+    let folder = sandbox.journal_path("s").parent().unwrap().to_owned();
+    for name in ["s (conflicted copy).jsonl", "t.jsonl"] {
+        let copy = folder.join(name);
+        std::fs::copy(sandbox.journal_path("s"), &copy).unwrap();
+        let ran = sandbox.unchanged("s", || sandbox.run(["--json", "inspect"]).exits(6));
+        let rows = lines(ran.stdout.as_bytes());
+        let states: Vec<_> = rows.iter().map(|row| (text(&row["session"]), text(&row["state"]))).collect();
+        let stem = name.trim_end_matches(".jsonl").to_owned();
+        let (own, other) = (("s".to_owned(), "open".to_owned()), (stem, "other_session".to_owned()));
+        assert!(states.len() == 2 && states.contains(&own) && states.contains(&other), "{states:?}");
+        let ran = sandbox.run(["--json", "inspect", "--delivery", "k"]).exits(6);
+        assert_eq!(ran.json()["session"], "s", "one turn has it");
+        ran.says("is the journal of session \"s\", not of");
+        // What the copy says is no plan.
+        let ran = sandbox.run(["--json", "recover", "--all", "--force", "--why", "x"]).exits(1);
+        assert_eq!(
+            lines(ran.stdout.as_bytes()).iter().filter(|line| line["turn"] == "t1").count(),
+            1,
+            "{}",
+            ran.all()
+        );
+        std::fs::remove_file(copy).unwrap();
+    }
+    sandbox.step(&ticket, ["heartbeat"]).ok();
 }

@@ -391,6 +391,39 @@ fn cmd_gets_ticket_session_and_root_and_is_the_owner() {
     assert_eq!(ran.stdout, "mine\n");
 }
 
+/// A journal that lost its end on a line is sound, so the ticket is all that knows of the turn.
+#[test]
+fn a_ticket_of_a_turn_that_the_journal_lacks_is_not_done_and_gets_no_other_turn() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let first = sandbox.admit(&owner, "s", &["--turn", "t1"]);
+    sandbox.step_in(&first, ["message", "-"], assistant("done", &[]).to_string()).ok();
+    sandbox.step(&first, ["settle"]).ok();
+    let older = sandbox.journal_bytes("s");
+    let lost = sandbox.admit(&owner, "s", &["--turn", "t2"]);
+    std::fs::write(sandbox.journal_path("s"), &older).unwrap();
+    let with = |ticket: &str, words: &[&str]| sandbox.cmd(words).env("TURNKEEP_TICKET", ticket).go();
+    let (next, recover) = (["inspect", "s", "--next"], ["recover", "s", "--owner-pid", "none"]);
+    let all_unknown = |ticket: &str, turn: &str| {
+        for words in [&next[..], &recover, &["recover", "s", "--dry-run", "--owner-pid", "none"]] {
+            let ran = sandbox.unchanged("s", || with(ticket, words)).exits(8);
+            assert!(ran.stderr.contains(turn) && ran.stderr.contains("older copy"), "{}", ran.stderr);
+        }
+    };
+    all_unknown(&lost, "t2");
+    // Nor is it another turn's work that it is sent to.
+    let open = sandbox.admit(&owner, "s", &["--turn", "t3"]);
+    assert_eq!(with(&open, &next).ok().line(), "call_model");
+    owner.die();
+    all_unknown(&lost, "t2");
+    // One that is closed is done, and says of itself alone that it is.
+    let seen = with(&first, &["inspect", "s", "--next", "--json"]).ok().json();
+    assert_eq!(at(&seen, "/next"), &json!({"do": "done", "refs": [], "why": "the turn is closed"}));
+    with(&first, &recover).exits(10).says("turn t1 is closed");
+    // And the one that is there goes on.
+    with(&open, &recover).ok();
+}
+
 #[test]
 fn of_two_recoverers_at_once_one_gets_the_turn() {
     for _ in 0..5 {

@@ -6,7 +6,7 @@ use super::super::select;
 use super::super::verify::is_tree;
 use super::{AsOf, Seen};
 use crate::journal::load::{self, Lines, Loaded};
-use crate::journal::{self, JournalError, Reach};
+use crate::journal::{JournalError, Reach};
 use crate::json::Raw;
 use crate::paths;
 use crate::record::TurnId;
@@ -119,17 +119,13 @@ fn distance(left: &str, right: &str) -> usize {
 pub(super) fn load(context: &Context, place: &Place, reach: Reach) -> Result<Loaded, Failure> {
     let loaded = match &place.id {
         Some(id) => context.read(id, reach)?,
-        None => journal::read(context.setting(&|| None), &place.path, reach)?,
+        None => context.read_at(&place.path, reach)?,
     };
-    let path = place.path.clone();
-    if let Some(found) = &loaded.other_format {
-        return Err(JournalError::OtherFormat { path, found: found.clone() }.into());
-    }
-    match (&loaded.session, &place.id) {
-        (Some(session), Some(asked)) if session.id != *asked => {
-            Err(JournalError::OtherSession { path, found: session.id.clone(), asked: asked.clone() }.into())
+    match &loaded.other_format {
+        Some(found) => {
+            Err(JournalError::OtherFormat { path: place.path.clone(), found: found.clone() }.into())
         }
-        _ => Ok(loaded),
+        None => Ok(loaded),
     }
 }
 
@@ -218,51 +214,66 @@ pub(super) fn by_delivery(
         None => all(context)?,
     };
     let spelled = format!("\"delivery\":{}", Raw::text(key).get());
-    let mut exit = Exit::Done;
-    let mut found = false;
-    for place in places {
-        match holds(context, &place.path, spelled.as_bytes()) {
-            Ok(false) => continue,
-            Ok(true) => {}
-            Err(source) => {
-                let path = place.path;
-                let failure = Failure::from(JournalError::Io { action: "read", path, source });
-                context.out.note(&failure.message);
-                exit = worse(exit, failure.exit);
-                continue;
-            }
-        }
-        match show(context, &place, key, view) {
+    let (mut is_known, mut shown) = (false, None);
+    let mut failures = Vec::new();
+    for place in &places {
+        match with_key(context, place, key, spelled.as_bytes()) {
             Ok(None) => {}
-            Ok(Some(ended)) => {
-                found = true;
-                exit = worse(exit, ended);
+            Ok(Some(place)) => {
+                is_known = true;
+                match view(&place) {
+                    Ok(exit) => shown = Some(shown.map_or(exit, |before| worse(before, exit))),
+                    Err(failure) => failures.push(failure),
+                }
             }
-            Err(failure) if found || failure.exit != Exit::Unexpected => {
-                context.out.note(&failure.message);
-                exit = worse(exit, failure.exit);
-            }
-            Err(failure) => return Err(failure),
+            Err(failure) => failures.push(failure),
         }
     }
-    if found || exit != Exit::Done {
-        return Ok(exit);
+    if !is_known {
+        return Err(nobody_has(context, &places, key));
     }
-    Err(Failure::of(Exit::NotFound, "no_delivery", format!("no turn has the delivery key {key:?}"))
-        .hint("`turnkeep inspect` lists the sessions, and `turnkeep inspect SESSION` the keys of its turns"))
+    match (shown, worst_of(context, failures)) {
+        (Some(exit), None) => Ok(exit),
+        (Some(exit), Some(failure)) => {
+            context.out.note(&failure.message);
+            Ok(worse(exit, failure.exit))
+        }
+        (None, failure) => Err(failure.unwrap_or_else(|| Failure::unexpected("nothing was shown"))),
+    }
 }
 
-fn show(
-    context: &Context,
-    place: &Place,
-    key: &str,
-    view: &dyn Fn(&Place) -> Result<Exit, Failure>,
-) -> Result<Option<Exit>, Failure> {
-    let seen = Seen::read(context, place, Reach::All(Retain::All))?;
-    let Some(turn) = seen.session.as_ref().and_then(|session| session.turn_of_key(key)).cloned() else {
+/// The turn of a session that was admitted, or steered into, under a delivery key.
+fn with_key(context: &Context, place: &Place, key: &str, spelled: &[u8]) -> Result<Option<Place>, Failure> {
+    let failed = |source| JournalError::Io { action: "read", path: place.path.clone(), source };
+    if !holds(context, &place.path, spelled).map_err(failed)? {
         return Ok(None);
-    };
-    view(&Place { turn: Some(turn), ..place.clone() }).map(Some)
+    }
+    let seen = Seen::read(context, place, Reach::All(Retain::All))?;
+    let turn = seen.session.as_ref().and_then(|session| session.turn_of_key(key)).cloned();
+    Ok(turn.map(|turn| Place { turn: Some(turn), ..place.clone() }))
+}
+
+/// No turn that can be read has the key. What cannot be read may hold one that has it, so damage is looked for.
+fn nobody_has(context: &Context, places: &[Place], key: &str) -> Failure {
+    let message = format!("no turn has the delivery key {key:?}");
+    let whole = |place| Seen::read(context, place, Reach::All(Retain::Unclosed));
+    let checked = places.iter().map(|place| whole(place).and_then(|seen| seen.refuse_damage()));
+    match worst_of(context, checked.filter_map(Result::err).collect()) {
+        Some(worst) => Failure { message: format!("{message} that can be read: {}", worst.message), ..worst },
+        None => Failure::of(Exit::NotFound, "no_delivery", message).hint(
+            "`turnkeep inspect` lists the sessions, and `turnkeep inspect SESSION` the keys of its turns",
+        ),
+    }
+}
+
+/// The worst of several failures; the others become notes.
+fn worst_of(context: &Context, failures: Vec<Failure>) -> Option<Failure> {
+    failures.into_iter().reduce(|worst, failure| {
+        let stays = worse(worst.exit, failure.exit) == worst.exit;
+        let (worst, other) = if stays { (worst, failure) } else { (failure, worst) };
+        context.out.note(&other.message);
+        worst
+    })
 }
 
 /// Every journal of the root.

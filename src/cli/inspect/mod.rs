@@ -201,7 +201,7 @@ impl Seen {
                     "no_turn",
                     format!("session {:?} has no turn {id}", session.id),
                 )
-                .hint("`turnkeep inspect SESSION` lists its turns")),
+                .hint(select::no_turn_hint(&session.id))),
             };
         }
         if let Some(ticket) = Ticket::from_env().filter(|ticket| ticket.session == session.id) {
@@ -302,7 +302,9 @@ fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View
     };
     if view == View::Next {
         seen.refuse_damage()?;
-        return print_next(context, &seen, &now, named.as_ref());
+        // What a driver does next is about its own turn, or about none.
+        let own = || select::turn_of_ticket(&seen.id).filter(|_| args.at.is_none());
+        return print_next(context, &seen, &now, named.or_else(own).as_ref());
     }
     if brief && args.at.is_none() && !matches!(seen.chosen(&now, named.as_ref())?, Chosen::Turn(_)) {
         // All turns are closed: the newest of them is shown.
@@ -373,11 +375,15 @@ fn print_next(
         }
         chosen => chosen?,
     };
-    let turn = match chosen {
-        Chosen::Turn(turn) => Some(turn),
-        Chosen::Closed | Chosen::None => None,
+    let (turn, closed) = match chosen {
+        Chosen::Turn(turn) => (Some(turn), None),
+        Chosen::Closed => (None, named),
+        Chosen::None => (None, None),
     };
-    let status = seen.status(context, turn);
+    let mut status = seen.status(context, turn);
+    if let Some(id) = closed {
+        status.next.why = format!("turn {id} is closed");
+    }
     if context.out.json {
         context.out.document(&status)?;
     } else {

@@ -167,10 +167,14 @@ fn sessions(
         let id = match file.id.clone() {
             Some(id) => Some(id),
             // A shortened name does not tell its id; the genesis does.
-            None => crate::journal::read(context.setting(&|| None), &file.path, Reach::Base)
-                .ok()
-                .and_then(|loaded| loaded.session)
-                .map(|session| session.id),
+            None => match context.read_at(&file.path, Reach::Base) {
+                Ok(loaded) => loaded.session.map(|session| session.id),
+                Err(failure) if failure.exit == Exit::Conflict => {
+                    worst.note(context, &file.name.to_string_lossy(), failure);
+                    continue;
+                }
+                Err(_) => None,
+            },
         };
         match id {
             Some(id) if pattern.is_none_or(|pattern| pattern.matches(&id)) => ids.push(id),

@@ -142,7 +142,7 @@ impl<'a> Step<'a> {
         let turn = loaded.session.as_ref().and_then(|session| session.turn(id)).cloned();
         let turn = turn.ok_or_else(|| {
             Failure::of(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
-                .hint(format!("`turnkeep inspect {}` lists the turns", self.ticket.session))
+                .hint(super::select::no_turn_hint(&self.ticket.session))
         })?;
         Ok((turn, loaded.history))
     }
