@@ -549,7 +549,7 @@ pub enum Onto {
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct InspectArgs {
-    /// A session, or the path of a journal [default: a table of all sessions]
+    /// A session, or the path of a journal or a session file [default: a table of all sessions]
     #[arg(value_name = "SESSION|FILE")]
     pub session: Option<String>,
     /// What comes next, then one call per line

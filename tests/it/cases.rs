@@ -25,9 +25,13 @@ pub fn text(lines: &[Value]) -> String {
     crate::kit::tree(lines)
 }
 
-/// `verify ./NAME` and the names of its findings.
+/// `verify ./NAME` and the names of its findings; `inspect ./NAME` judges alike, and shows what is there.
 pub fn verify(sandbox: &Sandbox, name: &str, exit: i32) -> (Ran, Vec<String>) {
-    let ran = sandbox.unchanged_files(|| sandbox.run(["--json", "verify", &format!("./{name}")])).exits(exit);
+    let file = format!("./{name}");
+    let ran = sandbox.unchanged_files(|| sandbox.run(["--json", "verify", &file])).exits(exit);
+    let shown = sandbox.unchanged_files(|| sandbox.run(["inspect", &file]));
+    let shown = shown.exits(if exit == 3 { 3 } else { 0 });
+    assert!(shown.stdout.starts_with(&file), "{}", shown.all());
     let found = ran.json()["findings"]
         .as_array()
         .unwrap()

@@ -230,8 +230,36 @@ fn what_is_not_there_is_told_with_what_is_near() {
     sandbox.run(["inspect", "hall-7"]).exits(8).says("no session \"hall-7\"").says_not("near");
     sandbox.run(["inspect", "./nofile"]).exits(8).says("there is no file ./nofile");
     sandbox.write("chat.jsonl", crate::kit::small_tree());
-    sandbox.run(["inspect", "chat.jsonl"]).exits(2).says("is a session file, not a journal");
-    sandbox.run(["inspect", "./chat.jsonl", "--json"]).exits(2).error("session_file");
+    // It has no turns and no records.
+    for view in [&["--records"][..], &["--next"], &["--turn", "t1"], &["--delivery", "k"], &["--context"]] {
+        let ran = sandbox.run([&["inspect", "chat.jsonl"][..], view].concat()).exits(2);
+        ran.says("is a session file, not a journal").says("`turnkeep inspect FILE` draws it");
+        sandbox
+            .run([&["inspect", "./chat.jsonl", "--json"][..], view].concat())
+            .exits(2)
+            .error("session_file");
+    }
+}
+
+#[test]
+fn a_session_file_is_drawn_as_it_is() {
+    let sandbox = Sandbox::new();
+    sandbox.write("chat.jsonl", crate::kit::small_tree());
+    let drawn = |words: &[&str]| sandbox.run([&["inspect", "chat.jsonl"][..], words].concat());
+    let all = drawn(&[]).ok().stdout;
+    assert!(all.starts_with("chat.jsonl\n  a1 user ") && all.ends_with(" <- active leaf\n"), "{all}");
+    assert_eq!(drawn(&["--draw-tree"]).ok().stdout, all);
+    let document = drawn(&["--json"]).ok().json();
+    assert_eq!((at(&document, "/session"), at(&document, "/turn")), (&Value::Null, &Value::Null));
+    assert_eq!(document["schema"], "turnkeep.tree/1");
+    // What cannot be drawn is told behind it, remarks too, and damage is 3.
+    let file = String::from_utf8(std::fs::read(sandbox.path("chat.jsonl")).unwrap()).unwrap();
+    sandbox.write("chat.jsonl", file.trim_end());
+    let noted = drawn(&[]).ok().stdout;
+    assert!(noted.starts_with(&all) && noted.contains("no line ending"), "{noted}");
+    sandbox.write("chat.jsonl", format!("{file}{{\"type\":\"custom\",\"id\":\"x\",\"parentId\":\"x\"}}\n"));
+    let looped = drawn(&[]).exits(3).stdout;
+    assert!(looped.contains("in a loop, or hanging on one:\n  x custom"), "{looped}");
 }
 
 /// A closed turn is named as closed while another one is open, and damage keeps anybody from counting.

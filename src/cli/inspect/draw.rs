@@ -1,4 +1,5 @@
-//! `--draw-tree`: the session tree with the admission leaf, our branch and the active leaf marked.
+//! The session tree: of a turn (`--draw-tree`) with the admission leaf, our branch and the active leaf marked, or of
+//! any session file.
 //!
 //! A chain goes straight down; only where it forks do the branches step to the right.
 
@@ -14,14 +15,14 @@ use crate::treefile;
 use crate::turn::Turn;
 use serde::Serialize;
 use std::collections::HashSet;
-use std::fmt::Write as _;
+use std::path::Path;
 
 /// `turnkeep.tree/1`
 #[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
-    session: &'a str,
-    turn: &'a str,
+    session: Option<&'a str>,
+    turn: Option<&'a str>,
     path: &'a str,
     admission_leaf: Option<&'a str>,
     active_leaf: Option<&'a str>,
@@ -54,7 +55,7 @@ struct Marks<'a> {
     ours: HashSet<String>,
 }
 
-/// Draws it, with what is wrong with the file behind it; a damaged file is drawn as far as it can be read.
+/// Draws that of a turn.
 pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<Exit, Failure> {
     let Some(path) = desk::tree_path(turn, None) else {
         let message = format!("turn {} has no session tree", turn.id);
@@ -70,48 +71,71 @@ pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<Exit, F
     }
     let marks = Marks {
         admission: admitted.and_then(|admitted| admitted.leaf.as_deref()),
-        active: match tree.leaf() {
-            Leaf::Entry(index) => Some(index),
-            Leaf::None | Leaf::Undefined { .. } => None,
-        },
+        active: active(&tree),
         ours: branch::ours(&seen.id, turn, &seen.history, &tree),
     };
-    let shown_path = path.display().to_string();
-    let findings = tree::check(&tree);
+    // Remarks on what changes nothing for the turn are left out.
+    let worth_telling = |finding: &Finding| finding.severity != Severity::Note;
+    show(context, &path, &tree, &marks, Some((seen, turn)), &worth_telling)
+}
+
+/// Draws any session file.
+pub(super) fn file(context: &Context, path: &Path) -> Result<Exit, Failure> {
+    let tree = treefile::read(context.storage.as_ref(), path)?;
+    let marks = Marks { admission: None, active: active(&tree), ours: HashSet::new() };
+    show(context, path, &tree, &marks, None, &|_| true)
+}
+
+fn active(tree: &Tree) -> Option<usize> {
+    match tree.leaf() {
+        Leaf::Entry(index) => Some(index),
+        Leaf::None | Leaf::Undefined { .. } => None,
+    }
+}
+
+/// Shows it, with what is wrong with the file behind it; a damaged file is drawn as far as it can be read.
+fn show(
+    context: &Context,
+    path: &Path,
+    tree: &Tree,
+    marks: &Marks<'_>,
+    of: Option<(&Seen, &Turn)>,
+    worth_telling: &dyn Fn(&Finding) -> bool,
+) -> Result<Exit, Failure> {
+    let path = path.display().to_string();
+    let findings = tree::check(tree);
     let damaged = findings.iter().any(|finding| finding.severity == Severity::Damage);
     let exit = if damaged { Exit::Damaged } else { Exit::Done };
+    let told: Vec<Told> = findings
+        .into_iter()
+        .filter(worth_telling)
+        .map(|finding| Told { code: finding.code, line: finding.line, message: finding.message })
+        .collect();
     if context.out.json {
-        let drawn =
-            Document { findings: told(&findings), ..document(seen, turn, &tree, &marks, &shown_path) };
+        let (session, turn) = of.map(|(seen, turn)| (&*seen.id, turn.id.as_str())).unzip();
+        let drawn = Document { session, turn, findings: told, ..document(tree, marks, &path) };
         return context.out.document(&drawn).map(|()| exit);
     }
-    let mut text = format!("{} (* is ours, for turn {})\n", escaped(&shown_path), turn.id);
+    let mut text = match of {
+        Some((_, turn)) => format!("{} (* is ours, for turn {})\n", escaped(&path), turn.id),
+        None => format!("{}\n", escaped(&path)),
+    };
     if tree.entries.is_empty() {
         text.push_str("no entries yet\n");
     }
-    text.push_str(&drawn(&tree, &marks));
-    for Told { line, message, .. } in told(&findings) {
-        let place = line.map_or("the file".to_owned(), |line| format!("line {line}"));
-        text.push_str(&format!("{place}: {}\n", escaped(&message)));
+    text.push_str(&drawn(tree, marks));
+    for Told { line, message, .. } in told {
+        let place = match line {
+            Some(_) if message.starts_with("line") => String::new(),
+            Some(line) => format!("line {line}: "),
+            None => "the file: ".to_owned(),
+        };
+        text.push_str(&format!("{place}{}\n", escaped(&message)));
     }
     context.out.bytes(text.as_bytes()).map(|()| exit)
 }
 
-/// What a person should know about the file, remarks that change nothing left out.
-fn told(findings: &[Finding]) -> Vec<Told> {
-    let worth_telling = findings.iter().filter(|finding| finding.severity != Severity::Note);
-    worth_telling
-        .map(|finding| Told { code: finding.code, line: finding.line, message: finding.message.clone() })
-        .collect()
-}
-
-fn document<'a>(
-    seen: &'a Seen,
-    turn: &'a Turn,
-    tree: &'a Tree,
-    marks: &Marks<'a>,
-    path: &'a str,
-) -> Document<'a> {
+fn document<'a>(tree: &'a Tree, marks: &Marks<'a>, path: &'a str) -> Document<'a> {
     let entry = |index: usize| {
         let entry = tree.entries.get(index)?;
         let parent = tree.parent(index).and_then(|parent| tree.entries.get(parent)).map(|parent| &*parent.id);
@@ -120,8 +144,8 @@ fn document<'a>(
     let entries: Vec<Entry<'a>> = (0..tree.entries.len()).filter_map(entry).collect();
     Document {
         schema: "turnkeep.tree/1",
-        session: &seen.id,
-        turn: turn.id.as_str(),
+        session: None,
+        turn: None,
         path,
         admission_leaf: marks.admission,
         active_leaf: marks.active.and_then(|index| tree.entries.get(index)).map(|entry| &*entry.id),
@@ -147,11 +171,12 @@ fn drawn(tree: &Tree, marks: &Marks<'_>) -> String {
             waiting.extend(step(tree.children(index), depth));
         }
     }
-    let lost = tree.entries.len().saturating_sub(drawn.len());
-    if lost > 0 {
-        // Writing to a String cannot fail.
-        let _infallible =
-            writeln!(text, "{lost} entries hang in a loop: `turnkeep verify ./FILE` names them");
+    let lost: Vec<usize> = (0..tree.entries.len()).filter(|index| !drawn.contains(index)).collect();
+    if !lost.is_empty() {
+        text.push_str("in a loop, or hanging on one:\n");
+        for index in lost {
+            line(tree, marks, index, 0, &mut text);
+        }
     }
     text
 }
@@ -205,6 +230,6 @@ mod tests {
         let file = "{\"type\":\"session\",\"version\":3,\"id\":\"s\"}\n{\"type\":\"custom\",\"id\":\"a\",\"parentId\":\"b\"}\n{\"type\":\"custom\",\"id\":\"b\",\"parentId\":\"a\"}\n";
         let tree = crate::tree::read(file.as_bytes().to_vec());
         let marks = Marks { admission: None, active: None, ours: HashSet::new() };
-        assert_eq!(drawn(&tree, &marks), "2 entries hang in a loop: `turnkeep verify ./FILE` names them\n");
+        assert_eq!(drawn(&tree, &marks), "in a loop, or hanging on one:\n  a custom\n  b custom\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Where a journal is, and which one holds a delivery key.
+//! What a word names, where a journal is, and which one holds a delivery key.
 
 use super::super::context::Context;
 use super::super::error::{Exit, Failure, chain};
@@ -35,16 +35,22 @@ impl Place {
     }
 }
 
+/// What a word names.
+pub(super) enum Found {
+    Journal(Place),
+    SessionFile(PathBuf),
+}
+
 /// Finds what a word names: a session of the root, else a file; `./` forces a file.
-pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
+pub(super) fn named(context: &Context, name: &str) -> Result<Found, Failure> {
     let file = Path::new(name);
     let is_file = || context.kind_of(file).is_ok_and(|kind| kind == ItemKind::File);
     if name.starts_with("./") {
-        return if is_file() { a_file(context, file) } else { Err(no_file(file)) };
+        return if is_file() { Ok(a_file(context, file)) } else { Err(no_file(file)) };
     }
     let exists = |id: &str| context.has_session(id);
     if !exists(name) && is_file() {
-        return a_file(context, file);
+        return Ok(a_file(context, file));
     }
     let (id, turn) = select::session_and_turn(name, exists);
     let (id, turn) = if turn.is_some() && !exists(&id) { (name.to_owned(), None) } else { (id, turn) };
@@ -54,17 +60,15 @@ pub(super) fn place(context: &Context, name: &str) -> Result<Place, Failure> {
         context.root.check_absent(context.storage.as_ref(), &id)?;
         return Err(no_session(context, &id));
     }
-    Ok(Place { path, id: Some(id), turn })
+    Ok(Found::Journal(Place { path, id: Some(id), turn }))
 }
 
-/// A journal anywhere; a session file is not taken for a damaged one.
-fn a_file(context: &Context, path: &Path) -> Result<Place, Failure> {
+/// A journal anywhere, or a session file.
+fn a_file(context: &Context, path: &Path) -> Found {
     if is_tree(context, path) {
-        let message = format!("{} is a session file, not a journal", path.display());
-        return Err(Failure::usage("session_file", message)
-            .hint("`turnkeep verify FILE` checks it; `turnkeep inspect SESSION --draw-tree` draws that of a session"));
+        return Found::SessionFile(path.to_owned());
     }
-    Ok(Place { path: path.to_owned(), id: None, turn: None })
+    Found::Journal(Place { path: path.to_owned(), id: None, turn: None })
 }
 
 fn no_file(path: &Path) -> Failure {

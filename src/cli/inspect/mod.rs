@@ -27,7 +27,7 @@ use crate::turn::decide::Now;
 use crate::turn::next::Asker;
 use crate::turn::{Retain, Session, Turn};
 use crate::{tree, treefile};
-use find::Place;
+use find::{Found, Place};
 
 /// Runs the command.
 pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
@@ -40,7 +40,18 @@ pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
                 .hint("`turnkeep inspect` without anything lists the sessions")),
         };
     };
-    let place = find::place(context, name)?;
+    let place = match find::named(context, name)? {
+        Found::Journal(place) => place,
+        Found::SessionFile(path) => {
+            let of_a_turn = args.delivery.is_some() || args.turn.is_some() || args.at.is_some();
+            if !of_a_turn && matches!(view, View::State | View::Tree) {
+                return draw::file(context, &path);
+            }
+            let message = format!("{} is a session file, not a journal", path.display());
+            return Err(Failure::usage("session_file", message)
+                .hint("`turnkeep inspect FILE` draws it, and `turnkeep verify FILE` checks it"));
+        }
+    };
     match (&args.delivery, view) {
         (Some(key), view) if view.is_of_turn() => by_delivery(context, args, Some(&place), key, view),
         (Some(_), _) => Err(Failure::usage("one_view", "--delivery finds a turn and shows one of its views")

@@ -533,5 +533,7 @@ fn many_turns() {
 fn a_session_file_is_no_damaged_journal() {
     let sandbox = Sandbox::new();
     sandbox.write("t.jsonl", text(&whole()));
-    sandbox.unchanged_files(|| sandbox.run(["inspect", "./t.jsonl"]).exits(2).says("turnkeep verify FILE"));
+    verify(&sandbox, "t.jsonl", 0);
+    let records = ["inspect", "./t.jsonl", "--records"];
+    sandbox.unchanged_files(|| sandbox.run(records).exits(2).says("is a session file, not a journal"));
 }
