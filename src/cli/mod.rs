@@ -22,13 +22,13 @@ mod tests;
 mod verify;
 
 use args::{Cli, Color, Command};
-use clap::builder::Styles;
-use clap::{Parser, ValueEnum as _};
+use clap::builder::{Resettable, Styles};
+use clap::{CommandFactory as _, FromArgMatches as _, ValueEnum as _};
 use context::Context;
 use error::{Exit, Failure};
 use output::Output;
 use outside::Outside;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// Runs one command line and says how it ended.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
@@ -38,7 +38,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
 /// The same with a disk, streams, time and ids of somebody's choice.
 fn run_in(outside: &Outside, words: impl IntoIterator<Item = OsString>) -> Exit {
     let words: Vec<OsString> = words.into_iter().collect();
-    let cli = match Cli::try_parse_from(&words) {
+    let cli = match parsed(&words) {
         Ok(cli) => cli,
         Err(error) => return usage(outside, &error, &words),
     };
@@ -60,9 +60,23 @@ fn run_parsed(outside: &Outside, cli: Cli) -> Exit {
     })
 }
 
+fn parsed(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = asked().try_get_matches_from(words)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command()))
+}
+
 /// The whole command, as clap knows it: the documentation is checked against it.
 pub fn command() -> clap::Command {
-    <Cli as clap::CommandFactory>::command()
+    Cli::command()
+}
+
+/// The command that words are parsed by: a variable that is set and empty counts as one that is not set.
+fn asked() -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command().mut_args(|arg| match arg.get_env() {
+        Some(name) if is_empty(name) => arg.env(Resettable::Reset),
+        _ => arg,
+    })
 }
 
 fn dispatch(context: &Context, command: Command) -> Result<Exit, Failure> {
@@ -77,7 +91,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Exit, Failure> {
 
 /// What clap says of words, without any styling, so that an escape in it can only be one of theirs.
 fn unstyled(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
-    let same = command().styles(Styles::plain()).try_get_matches_from(words).err();
+    let same = asked().styles(Styles::plain()).try_get_matches_from(words).err();
     same.as_ref().unwrap_or(error).render().ansi().to_string()
 }
 

@@ -104,7 +104,7 @@ impl Output {
     /// Tells scripts what went wrong; a closed pipe or a full device cannot be told about any better than by the
     /// exit code.
     pub fn failure_document(&self, failure: &Failure) {
-        let _told = self.line(error_document(failure).get());
+        let _told = self.json(error_document(failure).get());
     }
 }
 

@@ -121,7 +121,7 @@ pub enum Refusal {
     #[error(transparent)]
     Branch(#[from] branch::Trouble),
     /// The file that the turn was admitted on is gone.
-    #[error("the session file {path} is gone")]
+    #[error("the session file {path} is gone or empty")]
     TreeMissing {
         /// Its path.
         path: String,

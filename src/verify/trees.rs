@@ -176,7 +176,7 @@ impl Pair<'_> {
         if admitted.bytes > 0 || self.recovered_branch().is_some() {
             self.add(
                 Code::TreeMissing,
-                format!("the session file is gone; {committed} committed steps of turn {} are safe in the journal", self.turn.id),
+                format!("the session file is gone or empty; {committed} committed steps of turn {} are safe in the journal", self.turn.id),
             );
         } else {
             // It was never there before: a crash between journal and tree explains that.

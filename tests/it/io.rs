@@ -183,6 +183,26 @@ fn what_is_untrusted_is_escaped_where_people_read_it() {
     assert!(ran.stderr.contains("\\u{1b}") && !ran.stderr.contains('\u{1b}'), "{}", ran.stderr);
 }
 
+/// A terminal is shown no character that it obeys, in the document of a failure either; a pipe gets it as it is.
+#[test]
+fn a_document_of_a_failure_is_escaped_on_a_terminal() {
+    let sandbox = Sandbox::new();
+    if !sandbox.has("script") {
+        eprintln!("skipped: there is no script to make a terminal");
+        return;
+    }
+    let ticket = ticket(&sandbox);
+    sandbox.announce(&ticket, &[("c1", "read", json!({}))]);
+    sandbox.step(&ticket, ["claim", "c1"]).ok();
+    sandbox.step_in(&ticket, ["result", "c1", "-"], "a\u{202e}b").ok();
+    let words = ["--json", "step", "--ticket", &ticket, "claim", "c1"];
+    let piped = sandbox.run(words).exits(10);
+    assert!(piped.stdout.contains("a\u{202e}b"), "{}", piped.stdout);
+    let line = format!("turnkeep {}", words.join(" "));
+    let shown = sandbox.program("script", ["-qec", &line, "/dev/null"]).env("TERM", "xterm").go().exits(10);
+    assert!(shown.stdout.contains("a\\u202eb") && !shown.stdout.contains('\u{202e}'), "{}", shown.stdout);
+}
+
 /// A journal of more than 64 MiB: with a dead line in it, since hashing takes its time where nothing is optimized, and
 /// with `TURNKEEP_SLOW=1` also a sound one of two large notes.
 #[test]

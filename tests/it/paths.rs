@@ -496,3 +496,25 @@ fn a_file_with_two_names_is_reported() {
         assert!(told.contains("TK055 other-name warning") && told.contains(&named), "{told}");
     }
 }
+
+/// Scripts export variables that they leave empty.
+#[test]
+fn an_empty_variable_counts_as_none() {
+    let sandbox = Sandbox::new();
+    let home = sandbox.path("home");
+    let state = home.join(".local/state/turnkeep");
+    let with = |name: &str, words: &[&str]| {
+        let root = if name == "TURNKEEP_ROOT" { "".into() } else { state.clone() };
+        let cmd = sandbox.cmd(words).env("TURNKEEP_ROOT", root).env("HOME", &home);
+        cmd.env("XDG_STATE_HOME", "").env(name, "").go()
+    };
+    for name in ["TURNKEEP_ROOT", "TURNKEEP_POLICY", "TURNKEEP_TICKET"] {
+        with(name, &["admit", name, "--text", "Hi", "--owner-pid", "none"]).ok();
+        with(name, &["inspect", name, "--next"]).ok();
+        assert!(state.join(format!("sessions/{name}.jsonl")).exists(), "{name}");
+    }
+    // Who gives an option gives a value.
+    for option in ["--root", "--policy"] {
+        sandbox.run(["inspect", option, ""]).exits(2).says(option);
+    }
+}

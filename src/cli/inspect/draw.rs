@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<Exit, F
     let tree = treefile::read(context.storage.as_ref(), &path)?;
     let admitted = turn.tree.as_ref();
     if tree.tail == Tail::Empty && admitted.is_some_and(|admitted| admitted.bytes > 0) {
-        let message = format!("the session file {} is gone", path.display());
+        let message = format!("the session file {} is gone or empty", path.display());
         return Err(Failure::of(Exit::NotFound, "tree_missing", message)
             .hint("put the file back, or let `turnkeep recover --tree-file FILE` go on with its new place"));
     }

@@ -432,7 +432,7 @@ fn check_tree(turn: &Turn, tree: &tree::Tree, path: &std::path::Path) -> Result<
         return Err(Failure::of(
             Exit::Damaged,
             "tree_missing",
-            format!("the session file {} is gone", path.display()),
+            format!("the session file {} is gone or empty", path.display()),
         )
         .hint("put the file back: what was said before this turn is in it"));
     }
