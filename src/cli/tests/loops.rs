@@ -254,7 +254,7 @@ mod workloads {
         if cfg!(debug_assertions) {
             return Reach { stride: 1, inner_stride: 100, ..quick };
         }
-        let (inner_stride, inner_reads, each_prefix) = if slow == "all" { (1, 1, 1) } else { (60, 8, 6) };
+        let (inner_stride, inner_reads, each_prefix) = if slow == "all" { (1, 1, 1) } else { (150, 8, 20) };
         Reach { stride: 1, inner_stride, inner_reads, each_prefix, ..quick }
     }
 
@@ -372,12 +372,12 @@ mod workloads {
 
     #[test]
     fn leases_force_and_nested_calls_survive_every_trouble() {
-        nothing_is_found(&script::forced(), 61);
+        nothing_is_found(&script::forced(), 101);
     }
 
     #[test]
     fn two_turns_of_which_one_is_parked_survive_every_trouble() {
-        nothing_is_found(&script::parked(), 61);
+        nothing_is_found(&script::parked(), 101);
     }
 
     #[test]
