@@ -2,8 +2,8 @@
 
 use super::loops::{Loop, Reach};
 use super::script;
-use super::world::{JOURNAL, ROOT};
-use crate::storage::{Identity, Item, LockKind, MemoryStorage, Meta, Prefixes, Storage, StoredFile};
+use super::world::{self, JOURNAL, POLICY, ROOT, TREE};
+use crate::storage::{Identity, Item, LockKind, MemoryStorage, Meta, Storage, StoredFile};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,16 @@ enum Lie {
     NoApproval,
     /// The same as if it held nothing.
     NoHold,
+    /// The same as if there were no limit of attempts.
+    NoLimit,
+    /// The same as if a tool that may not run again were safe still.
+    NoVeto,
+    /// The session file is read as if an entry of the agent's hung nowhere.
+    NoEntryOfAgent,
 }
+
+/// Words, and what is read in their place, which is not longer.
+type Misread = (&'static str, &'static str);
 
 struct Lying {
     disk: MemoryStorage,
@@ -61,21 +70,31 @@ struct LyingFile {
     written: bool,
     /// What is written later; none where that is no lie.
     late: Option<Vec<u8>>,
-    /// What is left out of all that is read.
-    hidden: Option<&'static str>,
+    /// What is read otherwise than it stands there.
+    misread: Option<Misread>,
+}
+
+impl Lie {
+    fn misread(self, path: &Path) -> Option<Misread> {
+        match self {
+            Self::NoEntryOfAgent if path == Path::new(TREE) => Some((r#""parentId":"bb000002","#, "")),
+            _ if path != Path::new(POLICY) => None,
+            Self::NoApproval => Some((r#","approval":"required""#, "")),
+            Self::NoHold => Some((r#","unknown":"hold""#, "")),
+            Self::NoLimit => Some((r#","limits":{"attempts":2}"#, "")),
+            Self::NoVeto => Some((r#""put","replay":"never""#, r#""put","replay":"safe""#)),
+            _ => None,
+        }
+    }
 }
 
 impl Lying {
     fn file(&self, path: &Path, file: io::Result<Box<dyn StoredFile>>) -> io::Result<Box<dyn StoredFile>> {
         let (lie, syncs) = (self.lie, Arc::clone(&self.syncs));
         let late = (lie == Lie::LateAppend && path == Path::new(JOURNAL)).then(Vec::new);
-        let hidden = match lie {
-            Lie::NoApproval if path.ends_with("policy.json") => Some(r#","approval":"required""#),
-            Lie::NoHold if path.ends_with("policy.json") => Some(r#","unknown":"hold""#),
-            _ => None,
-        };
+        let misread = lie.misread(path);
         let (path, disk) = (path.to_owned(), self.disk.clone());
-        Ok(Box::new(LyingFile { file: file?, path, disk, lie, syncs, written: false, late, hidden }))
+        Ok(Box::new(LyingFile { file: file?, path, disk, lie, syncs, written: false, late, misread }))
     }
 
     fn skips_folder(&self, path: &Path) -> bool {
@@ -135,9 +154,10 @@ impl LyingFile {
     }
 }
 
-/// Puts white space where these words stand.
-fn blank(bytes: &mut [u8], words: &str) {
-    let text = String::from_utf8_lossy(bytes).replace(words, &" ".repeat(words.len()));
+/// Puts other words, and white space behind them, where these stand.
+fn misread(bytes: &mut [u8], (words, others): Misread) {
+    let others = format!("{others:<width$}", width = words.len());
+    let text = String::from_utf8_lossy(bytes).replace(words, &others);
     bytes.copy_from_slice(text.as_bytes());
 }
 
@@ -157,8 +177,8 @@ impl StoredFile for LyingFile {
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(offset, buf)?;
-        if let Some(words) = self.hidden {
-            blank(buf, words);
+        if let Some(words) = self.misread {
+            misread(&mut buf[..read], words);
         }
         Ok(read)
     }
@@ -208,7 +228,7 @@ const LOST: &str = "was acknowledged and is not there";
 
 /// What is looped over until each of these words was said.
 fn until(words: &'static [&'static str]) -> Reach {
-    Reach { stride: 1, inner_stride: 0, inner_reads: 8, prefixes: Prefixes::Some, until: words }
+    Reach { stride: 1, inner_stride: 0, inner_reads: 8, each_prefix: 0, until: words }
 }
 
 /// Loops over a workload on a disk that lies.
@@ -296,7 +316,7 @@ fn a_mistake_about_one_length_of_a_torn_tail_is_found() {
     let length = 7;
     let some = Reach { stride: 1, ..until(&[]) };
     assert_eq!(problems(Lie::NoCutOf(length), &script, some), [""; 0]);
-    let each = Reach { prefixes: Prefixes::Each, ..until(&["hash-mismatch"]) };
+    let each = Reach { each_prefix: 1, ..until(&["hash-mismatch"]) };
     found_within(Lie::NoCutOf(length), &script, each);
 }
 
@@ -319,4 +339,47 @@ fn a_policy_of_which_something_is_forgotten_is_found() {
     for (lie, stride) in [(Lie::NoApproval, 1), (Lie::NoHold, 17)] {
         found_within(lie, &script, Reach { stride, ..until(&["decisions"]) });
     }
+}
+
+#[test]
+fn a_limit_of_attempts_that_is_forgotten_is_found() {
+    let mut script = script::parked();
+    script.begin_at(11);
+    script.keep(&[0, 1]);
+    found(Lie::NoLimit, &script, &["recover ends with Some(Done), not Waiting"]);
+}
+
+#[test]
+fn a_veto_of_the_policy_of_now_that_is_forgotten_is_found() {
+    let mut script = script::forced();
+    script.begin_at(9);
+    script.keep(&[0]);
+    found(Lie::NoVeto, &script, &["decisions"]);
+}
+
+#[test]
+fn an_entry_of_the_agents_that_is_passed_over_is_found() {
+    let mut script = script::entries();
+    script.begin_at(2);
+    script.keep(&[0]);
+    found(Lie::NoEntryOfAgent, &script, &["decisions"]);
+}
+
+#[test]
+fn a_lease_that_never_runs_out_is_found() {
+    world::stop_clock_of_commands();
+    let mut script = script::forced();
+    script.keep(&[0, 1]);
+    let mut looped = Loop::new(&world::honest, until(&["recover ends with Some(Busy), not Done"]));
+    looped.over(&script);
+    let said = looped.problems.last().map(String::as_str).unwrap_or_default();
+    assert!(said.contains("recover ends with Some(Busy), not Done"), "{said}");
+}
+
+#[test]
+fn a_result_that_came_too_late_and_is_not_kept_is_found() {
+    let mut script = script::forced();
+    script.begin_at(10);
+    script.keep(&[0]);
+    found(Lie::LateAppend, &script, &[LOST]);
 }

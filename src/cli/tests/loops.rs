@@ -1,7 +1,7 @@
 //! The loops: every operation of every command of a workload, and every way in which it goes wrong.
 
 use super::model;
-use super::script::{self, Script, with_ticket};
+use super::script::{self, Act, Script, with_ticket};
 use super::world::{self, Ack, Came, Front, Trouble, changes};
 use crate::cli::error::Exit;
 use crate::storage::{MemoryStorage, OpKind, Prefixes, Remains};
@@ -17,9 +17,9 @@ pub(super) struct Reach {
     pub(super) inner_stride: usize,
     /// Of the operations inside that recover that change nothing, every how many-th goes wrong.
     pub(super) inner_reads: usize,
-    /// Which beginnings of an unsynced write are left by the power cut behind a point. The recover that follows is
-    /// looped over for some of them alone.
-    pub(super) prefixes: Prefixes,
+    /// Behind every how many-th point a power cut leaves each beginning of an unsynced write, and not only some; behind
+    /// none where there is 0. The recover that follows is looped over for some of them alone.
+    pub(super) each_prefix: usize,
     /// The loops end when each of these was said; without any they go through to the end.
     pub(super) until: &'static [&'static str],
 }
@@ -44,6 +44,7 @@ pub(super) struct Loop<'a> {
 struct Stage {
     words: Vec<String>,
     disk: MemoryStorage,
+    clock: i64,
     acked: Vec<Ack>,
     kinds: Vec<OpKind>,
 }
@@ -73,6 +74,7 @@ impl<'a> Loop<'a> {
                     return;
                 }
                 self.points += 1;
+                world::set_clock(stage.clock);
                 let disk = stage.disk.fork();
                 let came = world::run(&disk, self.front, &stage.words, trouble);
                 let told = format!("{} {} {trouble:?}", script.name, stage.words.join(" "));
@@ -97,18 +99,24 @@ impl<'a> Loop<'a> {
     fn stages(&mut self, script: &Script) -> Vec<Stage> {
         let (disk, mut ticket, mut acked) = (script.disk.fork(), script.ticket.clone(), Vec::new());
         let mut stages = Vec::new();
-        for words in &script.commands {
+        for Act { before, words } in &script.commands {
+            for event in before {
+                event.happen(&disk, &mut acked);
+            }
             let words = with_ticket(words, &ticket);
-            let before = disk.fork();
+            let (before, clock) = (disk.fork(), world::clock());
             let came = world::run(&disk, self.front, &words, Trouble::Nothing);
             script.take_effect();
-            if !matches!(came.exit, Some(Exit::Done | Exit::Waiting | Exit::OfCommand(script::CMD_EXIT))) {
+            let too_late = came.exit == Some(Exit::Fenced) && came.ack().is_some();
+            if !too_late
+                && !matches!(came.exit, Some(Exit::Done | Exit::Waiting | Exit::OfCommand(script::CMD_EXIT)))
+            {
                 self.problems.push(format!("{}: {words:?} ends with {came:?}", script.name));
                 break;
             }
             ticket = came.ticket().unwrap_or(ticket);
             let kinds = came.ops.iter().map(|op| op.kind).collect();
-            stages.push(Stage { words, disk: before, acked: acked.clone(), kinds });
+            stages.push(Stage { words, disk: before, clock, acked: acked.clone(), kinds });
             acked.extend(came.ack());
         }
         stages
@@ -134,7 +142,8 @@ impl<'a> Loop<'a> {
             self.judge(disk, Remains::Explained, &acked, &format!("{told}, gone on with"), depth);
         }
         self.look_behind_cuts(disk, Prefixes::Some, &acked, told, depth);
-        if depth == Depth::Outer && self.reach.prefixes == Prefixes::Each {
+        let each = self.reach.each_prefix;
+        if depth == Depth::Outer && each > 0 && self.points.is_multiple_of(each) {
             self.look_behind_cuts(disk, Prefixes::Each, &acked, told, Depth::Inner);
         }
     }
@@ -173,7 +182,9 @@ impl<'a> Loop<'a> {
         if self.reach.inner_stride == 0 {
             return;
         }
-        let words = model::recover_words();
+        let words = model::recover_words(disk);
+        let now = world::clock();
+        world::set_clock(model::behind_leases(disk));
         let whole = world::run(&disk.fork(), self.front, &words, Trouble::Nothing);
         let kinds: Vec<OpKind> = whole.ops.iter().map(|op| op.kind).collect();
         let offset = self.nested.len() % self.reach.inner_stride;
@@ -187,6 +198,7 @@ impl<'a> Loop<'a> {
             let told = format!("{told}, recover {trouble:?}");
             self.look(&disk, &came, trouble, acked, &told, Depth::Inner);
         }
+        world::set_clock(now);
     }
 }
 
@@ -235,26 +247,25 @@ mod workloads {
 
     /// Every how many-th point is taken in the quick form, so that each workload takes about as long.
     fn reach(quick_stride: usize) -> Reach {
-        let quick = Reach {
-            stride: quick_stride,
-            inner_stride: 499,
-            inner_reads: 8,
-            prefixes: Prefixes::Some,
-            until: &[],
-        };
+        let quick =
+            Reach { stride: quick_stride, inner_stride: 499, inner_reads: 8, each_prefix: 0, until: &[] };
         let Some(slow) = std::env::var_os("TURNKEEP_SLOW") else { return quick };
         // An optimized build goes through ten times as much in the same time.
         if cfg!(debug_assertions) {
             return Reach { stride: 1, inner_stride: 100, ..quick };
         }
-        let (inner_stride, inner_reads) = if slow == "all" { (1, 1) } else { (12, 8) };
-        Reach { stride: 1, inner_stride, inner_reads, prefixes: Prefixes::Each, ..quick }
+        let (inner_stride, inner_reads, each_prefix) = if slow == "all" { (1, 1, 1) } else { (150, 8, 20) };
+        Reach { stride: 1, inner_stride, inner_reads, each_prefix, ..quick }
+    }
+
+    fn nothing_is_found(script: &Script, quick_stride: usize) {
+        nothing_is_found_within(script, reach(quick_stride));
     }
 
     #[expect(clippy::print_stderr, reason = "how much was looped over is told with --nocapture")]
-    fn nothing_is_found(script: &Script, quick_stride: usize) {
+    fn nothing_is_found_within(script: &Script, reach: Reach) {
         let started = Instant::now();
-        let mut found = Loop::new(&world::honest, reach(quick_stride));
+        let mut found = Loop::new(&world::honest, reach);
         found.over(script);
         eprintln!(
             "{}: {} points, {} inside recover, {} disks, {} problems in {:?}",
@@ -277,7 +288,7 @@ mod workloads {
 
     /// Stops the first command behind each thing that it does to the session file; says how many there are.
     fn stopped_behind_each_write_of_the_tree(script: &Script) -> usize {
-        let words = with_ticket(script.commands.first().expect("a command"), &script.ticket);
+        let words = with_ticket(&script.commands.first().expect("a command").words, &script.ticket);
         let whole = world::run(&script.disk.fork(), &world::honest, &words, Trouble::Nothing);
         let ops = whole.ops.iter().enumerate();
         let writes = ops.filter(|(_, op)| changes(op.kind) && op.path.ends_with("chat.jsonl"));
@@ -313,7 +324,7 @@ mod workloads {
         for command in [1, 5] {
             let mut script = script::branch();
             script.begin_at(command);
-            let words = with_ticket(script.commands.first().expect("a command"), &script.ticket);
+            let words = with_ticket(&script.commands.first().expect("a command").words, &script.ticket);
             let whole = world::run(&script.disk.fork(), &world::honest, &words, Trouble::Nothing);
             let append = whole.ops.iter().position(|op| op.kind == OpKind::Append).expect("a record");
             let disk = script.disk.fork();
@@ -351,6 +362,27 @@ mod workloads {
     #[test]
     fn what_turnkeep_runs_itself_survives_every_trouble() {
         nothing_is_found(&script::runs(), 61);
+    }
+
+    #[test]
+    fn what_an_agent_writes_itself_survives_every_trouble() {
+        // What the agent wrote is synced by nobody, so there would be each prefix of it behind each point.
+        nothing_is_found_within(&script::entries(), Reach { each_prefix: 0, ..reach(101) });
+    }
+
+    #[test]
+    fn leases_force_and_nested_calls_survive_every_trouble() {
+        nothing_is_found(&script::forced(), 101);
+    }
+
+    #[test]
+    fn two_turns_of_which_one_is_parked_survive_every_trouble() {
+        nothing_is_found(&script::parked(), 101);
+    }
+
+    #[test]
+    fn what_is_left_behind_damage_survives_every_trouble() {
+        nothing_is_found(&script::salvaged(), 43);
     }
 
     #[test]

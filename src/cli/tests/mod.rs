@@ -8,4 +8,6 @@ mod lies;
 mod loops;
 mod model;
 mod script;
+mod tree;
+mod turn;
 mod world;

@@ -3,72 +3,43 @@
 //! It reads journal and session file as plain JSON lines and shares no code with what it judges but the digest.
 
 use super::script;
-use super::world::{self, Ack, Came, Front, JOURNAL, TREE, Trouble, in_root};
+use super::tree::SessionFile;
+use super::turn::{self, Holder, Turn, Turns};
+use super::world::{self, Ack, Came, Front, JOURNAL, Trouble, in_root};
 use crate::cli::error::Exit;
 use crate::storage::{MemoryStorage, Op, OpKind, Prefixes, Remains};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// A call: what the decision table looks at.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-#[derive(Default)]
-struct Call {
-    rule: Rule,
-    /// Asked for by a message of a model, and so answered on the branch.
-    from_model: bool,
-    claimed: bool,
-    dispatched: bool,
-    /// The claim is of a `step run` whose process lives.
-    runs: bool,
-    approved: bool,
-    denied: bool,
-    answered: bool,
+/// The words of the recover that follows each crash, behind the leases; its owner is this process, which lives. What
+/// needs a person's word has it: damage, and an owner that lives and has no lease.
+pub(super) fn recover_words(disk: &MemoryStorage) -> Vec<String> {
+    let more = if turn::damage(disk).is_some() {
+        "--salvage --why a-bad-sector"
+    } else if Turns::of(disk).taken().holder() == Holder::Other(None) {
+        "--force --why it-hangs"
+    } else {
+        ""
+    };
+    recover_of("s", more)
 }
 
-/// What a policy says of a tool; the default is what it says of one that it does not know.
-#[derive(Default, Clone, Copy)]
-struct Rule {
-    replay: Replay,
-    asks: bool,
-    holds: bool,
-}
-
-#[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Replay {
-    #[default]
-    Never,
-    Keyed,
-    Safe,
-}
-
-/// The turn as the records tell it.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-#[derive(Default)]
-struct Turn {
-    calls: BTreeMap<String, Call>,
-    /// How each call stood when the newest attempt began.
-    before: BTreeMap<String, &'static str>,
-    open: bool,
-    tree: Option<Value>,
-    delivery: Option<String>,
-    messages: usize,
-    steered: usize,
-    owner: Option<u64>,
-    cause: String,
-    finished: bool,
-    cancelled: bool,
-    settled: bool,
-}
-
-/// The words of the recover that follows each crash; its owner is this process, which lives.
-pub(super) fn recover_words() -> Vec<String> {
-    let pid = std::process::id().to_string();
-    ["recover", "s", "--json", "--owner-pid", &pid].into_iter().map(str::to_owned).collect()
+fn recover_of(turn: &str, more: &str) -> Vec<String> {
+    let pid = std::process::id();
+    words(&format!("recover {turn} --json --owner-pid {pid} {more}"))
 }
 
 fn words(text: &str) -> Vec<String> {
-    text.split(' ').map(str::to_owned).collect()
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The time at which no lease of another process is in the way of a recover.
+pub(super) fn behind_leases(disk: &MemoryStorage) -> i64 {
+    match Turns::of(disk).taken().holder() {
+        Holder::Other(Some(until)) => until,
+        _ => world::clock(),
+    }
 }
 
 /// Reopens a disk, recovers and compares; says what is not as it must be.
@@ -90,41 +61,71 @@ fn judge_as_it_is(
     remains: Remains,
     acked: &[Ack],
 ) -> Result<(), String> {
+    let now = world::clock();
+    let judged = judge_from_now_on(disk, front, remains, acked);
+    world::set_clock(now);
+    judged
+}
+
+fn judge_from_now_on(
+    disk: &MemoryStorage,
+    front: Front<'_>,
+    remains: Remains,
+    acked: &[Ack],
+) -> Result<(), String> {
     let run = |text: &str| world::run(disk, front, &words(text), Trouble::Nothing);
-    let records = records(disk);
-    every_ack_is_there(&records, acked)?;
+    every_ack_is_there(&turn::records(disk), acked)?;
     // Garbage in the session file is a dead line, which the agent that wrote it would pass over too.
     let verdict = run(if remains == Remains::Garbage { "verify s" } else { "verify s --with-tree" });
+    let damaged = remains == Remains::Explained && turn::damage(disk).is_some();
     let sound = match verdict.exit {
-        Some(Exit::Done | Exit::NeedsRecovery) => true,
+        Some(Exit::Damaged) if damaged => true,
+        Some(Exit::Done | Exit::NeedsRecovery) => !damaged,
         Some(Exit::NotFound) if !disk.files().contains_key(&PathBuf::from(JOURNAL)) => true,
         Some(Exit::Damaged) if remains == Remains::Garbage => return damage_is_told(disk, front),
         _ => false,
     };
     expect(sound, || format!("verify says {:?}: {}{}", verdict.exit, verdict.out, verdict.err))?;
-    let expected = Turn::of(disk);
-
-    let first = world::run(disk, front, &recover_words(), Trouble::Nothing);
-    if !disk.files().contains_key(&PathBuf::from(JOURNAL)) {
-        return expect(first.exit == Some(Exit::NotFound), || format!("recover of nothing: {first:?}"));
+    if damaged {
+        damage_is_told(disk, front)?;
     }
-    expect(first.exit == Some(expected.exit()), || {
-        format!("recover ends with {:?}, not {:?}: {}{}", first.exit, expected.exit(), first.out, first.err)
-    })?;
-    let decided = decisions(&first);
-    expect(decided == expected.decisions(), || {
-        format!("decisions {decided:?}, not {:?}", expected.decisions())
-    })?;
+    let turn = Turns::of(disk).taken();
+    if turn.exit() == Exit::Busy {
+        nothing_is_taken_from_the_living(disk, front)?;
+    }
+    let words = recover_words(disk);
+    world::set_clock(behind_leases(disk));
+    let turn = turn.taken_over();
+    let came = world::run(disk, front, &words, Trouble::Nothing);
+    if !disk.files().contains_key(&PathBuf::from(JOURNAL)) {
+        return expect(came.exit == Some(Exit::NotFound), || format!("recover of nothing: {came:?}"));
+    }
     let mut acked = acked.to_vec();
+    recovers(disk, front, &mut acked, &came, &turn)?;
+    for other in Turns::of(disk).unclosed().filter(|other| other.id != turn.id) {
+        let came = world::run(disk, front, &recover_of(&other.name(), ""), Trouble::Nothing);
+        recovers(disk, front, &mut acked, &came, &other)?;
+    }
+    Ok(())
+}
+
+/// A recover of a turn came to its end: it did what follows from the records, all of it, and does it once.
+fn recovers(
+    disk: &MemoryStorage,
+    front: Front<'_>,
+    acked: &mut Vec<Ack>,
+    first: &Came,
+    turn: &Turn,
+) -> Result<(), String> {
+    decides(first, turn)?;
+    let decided = decisions(first);
     acked.extend(first.ack());
-    whole(disk, front, &acked).map_err(|why| format!("behind recover: {why}"))?;
-    let expected = Turn::of(disk);
+    whole(disk, front, acked, turn).map_err(|why| format!("behind recover: {why}"))?;
+    let turn = Turns::of(disk).named(turn.id.as_ref());
 
     let (files, before) = (disk.files(), disk.ops_count());
-    let second = world::run(disk, front, &recover_words(), Trouble::Nothing);
-    expect(second.exit == Some(expected.exit()), || {
-        format!("the second recover ends with {:?}", second.exit)
-    })?;
+    let second = world::run(disk, front, &recover_of(&turn.name(), ""), Trouble::Nothing);
+    expect(second.exit == Some(turn.exit()), || format!("the second recover ends with {:?}", second.exit))?;
     expect(decisions(&second) == decided, || format!("the second recover decides {:?}", decisions(&second)))?;
     let writes: Vec<_> = disk.ops_from(before).into_iter().filter(|op| op.kind == OpKind::Append).collect();
     expect(files == disk.files() && writes.is_empty(), || format!("the second recover writes: {writes:?}"))?;
@@ -132,31 +133,70 @@ fn judge_as_it_is(
     // Where all is durable a power cut leaves what was just looked at.
     let cuts = if disk.is_durable() { Vec::new() } else { disk.power_cuts(Prefixes::Some) };
     for cut in cuts {
-        whole(&cut.storage, &world::honest, &acked)
+        whole(&cut.storage, &world::honest, acked, &turn)
             .map_err(|why| format!("power cut behind recover: {why}"))?;
     }
-    Ok(())
+    if turn.is_parked() { person_unparks(disk, front, acked, &turn) } else { Ok(()) }
+}
+
+/// It ends as it must for this turn, and decides about each call as the table does.
+fn decides(came: &Came, turn: &Turn) -> Result<(), String> {
+    expect(came.exit == Some(turn.exit()), || {
+        format!("recover ends with {:?}, not {:?}: {}{}", came.exit, turn.exit(), came.out, came.err)
+    })?;
+    let id = came.document().and_then(|document| Some(document.get("turn")?.as_str()?.to_owned()));
+    expect(id == turn.id, || format!("recover takes turn {id:?}, not {:?}", turn.id))?;
+    let (found, wanted) = (decisions(came), turn.decisions());
+    expect(found == wanted, || format!("decisions {found:?}, not {wanted:?}"))
+}
+
+/// A person's word, and the turn is gone on with.
+fn person_unparks(
+    disk: &MemoryStorage,
+    front: Front<'_>,
+    acked: &mut Vec<Ack>,
+    turn: &Turn,
+) -> Result<(), String> {
+    let words = recover_of(&turn.name(), "--unpark --by ann --why she-looked");
+    let came = world::run(disk, front, &words, Trouble::Nothing);
+    decides(&came, &turn.unparked()).map_err(|why| format!("unparked, {why}"))?;
+    acked.extend(came.ack());
+    whole(disk, front, acked, turn).map_err(|why| format!("unparked: {why}"))
+}
+
+/// An owner that lives has its turn, until its lease runs out or a person takes it away.
+fn nothing_is_taken_from_the_living(disk: &MemoryStorage, front: Front<'_>) -> Result<(), String> {
+    let files = disk.files();
+    let came = world::run(disk, front, &recover_of("s", ""), Trouble::Nothing);
+    let refused = came.exit == Some(Exit::Busy) && came.ticket().is_none() && files == disk.files();
+    expect(refused, || {
+        format!("recover of what another has ends with {:?}: {}{}", came.exit, came.out, came.err)
+    })
 }
 
 /// After a recover: what was acknowledged, a sound journal, a complete branch, kept bytes of torn tails.
-fn whole(disk: &MemoryStorage, front: Front<'_>, acked: &[Ack]) -> Result<(), String> {
-    let records = records(disk);
+fn whole(disk: &MemoryStorage, front: Front<'_>, acked: &[Ack], turn: &Turn) -> Result<(), String> {
+    let records = turn::records(disk);
     every_ack_is_there(&records, acked)?;
     let verdict = world::run(disk, front, &words("verify s --with-tree"), Trouble::Nothing);
     // A settled turn that the file does not lack is not written, so a torn last line waits for who writes next.
     let torn_tree = verdict.exit == Some(Exit::NeedsRecovery)
         && verdict.out.contains("TK081")
         && records.iter().any(|record| record["kind"] == "settled");
-    let sound = verdict.exit == Some(Exit::Done) || torn_tree;
+    // One recover is of one turn; what another left undone is for the next.
+    let of_other = |other: &Turn| other.id != turn.id && other.is_unfinished();
+    let to_go_on =
+        verdict.exit == Some(Exit::NeedsRecovery) && Turns::of(disk).unclosed().any(|other| of_other(&other));
+    let sound = verdict.exit == Some(Exit::Done) || torn_tree || to_go_on;
     expect(sound, || format!("verify says {:?}: {}{}", verdict.exit, verdict.out, verdict.err))?;
     tails_are_kept(disk, &records)?;
-    branch_is_complete(disk, &Turn::of(disk))
+    SessionFile::of(disk).holds(&Turns::of(disk).named(turn.id.as_ref()))
 }
 
 /// Bytes that nobody wrote are told, and nothing is written behind them.
 fn damage_is_told(disk: &MemoryStorage, front: Front<'_>) -> Result<(), String> {
     let files = disk.files();
-    let came = world::run(disk, front, &recover_words(), Trouble::Nothing);
+    let came = world::run(disk, front, &recover_of("s", ""), Trouble::Nothing);
     let told = came.exit == Some(Exit::Damaged) && came.ticket().is_none() && files == disk.files();
     expect(told, || format!("recover on damage ends with {:?}: {}{}", came.exit, came.out, came.err))
 }
@@ -170,10 +210,12 @@ pub(super) fn audit(came: &Came, trouble: Trouble) -> Result<(), String> {
             failed_sync.insert(op.handle);
         }
     }
-    // A script that runs its own call ends as that did.
+    // A script that runs its own call ends as that did; a result that came too late is kept, and refused.
     let silent = matches!(
         came.exit,
-        None | Some(Exit::Done | Exit::AlreadyDone | Exit::Waiting | Exit::OfCommand(script::CMD_EXIT))
+        None | Some(
+            Exit::Done | Exit::AlreadyDone | Exit::Waiting | Exit::Fenced | Exit::OfCommand(script::CMD_EXIT)
+        )
     );
     expect(silent || came.ack().is_none(), || format!("{:?}, and acknowledged: {}", came.exit, came.out))?;
     let is_short = matches!(trouble, Trouble::Short(..) | Trouble::ShortThenFull(..));
@@ -202,190 +244,6 @@ pub(super) fn audit(came: &Came, trouble: Trouble) -> Result<(), String> {
     })
 }
 
-impl Turn {
-    fn of(disk: &MemoryStorage) -> Self {
-        let policy = disk.files().remove(&PathBuf::from(world::ROOT).join("policy.json"));
-        let policy =
-            policy.map(|bytes| serde_json::from_slice(&bytes).expect("a policy")).unwrap_or_default();
-        let mut turn = Self::default();
-        for record in records(disk) {
-            turn.take(&record, &policy);
-        }
-        turn
-    }
-
-    fn take(&mut self, record: &Value, policy: &Value) {
-        let text = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
-        let name = text("ref");
-        match record["kind"].as_str().unwrap_or_default() {
-            "admitted" => {
-                self.open = true;
-                self.tree = record.get("tree").cloned();
-            }
-            "attempt" => {
-                let goes_on = !self.finished && self.cause != "admit" && !self.cause.is_empty();
-                if !goes_on {
-                    self.before = self.standing();
-                }
-                (self.owner, self.cause) = (record["owner"]["pid"].as_u64(), text("cause"));
-                self.finished = false;
-            }
-            "recovered" => self.finished = true,
-            "message" => {
-                self.messages += 1;
-                for call in record["calls"].as_array().into_iter().flatten() {
-                    let name = call["ref"].as_str().unwrap_or_default().to_owned();
-                    let rule = Rule::recorded(call).with(Rule::now(policy, &call["tool"]));
-                    self.calls.insert(name, Call { rule, from_model: true, ..Call::default() });
-                }
-            }
-            "intent" => {
-                let rule = Rule::recorded(record).with(Rule::now(policy, &record["tool"]));
-                self.calls.insert(format!("{}.0", record["seq"]), Call { rule, ..Call::default() });
-            }
-            "claimed" => self.call(&name).claim(lives(&record["runner"])),
-            "dispatched" => {
-                self.call(&name).claim(false);
-                self.call(&name).dispatched = true;
-            }
-            "approval" => {
-                let granted = record["decision"] == "granted";
-                (self.call(&name).approved, self.call(&name).denied) = (granted, !granted);
-            }
-            "reconciled" if record["outcome"] == "not_applied" => {
-                let call = self.call(&name);
-                (call.claimed, call.dispatched, call.runs) = (false, false, false);
-            }
-            "result" | "interrupted" | "not_run" | "reconciled" => self.call(&name).answered = true,
-            "steered" => self.steered += 1,
-            "cancelled" => self.cancelled = true,
-            "settled" => self.settled = true,
-            "delivery" => self.delivery = Some(text("state")),
-            _ => {}
-        }
-    }
-
-    fn call(&mut self, name: &str) -> &mut Call {
-        self.calls.get_mut(name).unwrap_or_else(|| panic!("nobody asked for call {name}"))
-    }
-
-    /// What is decided about each call.
-    fn standing(&self) -> BTreeMap<String, &'static str> {
-        let decided = |(name, call): (&String, &Call)| (name.clone(), call.decision(self.cancelled));
-        self.calls.iter().map(decided).collect()
-    }
-
-    /// What the next recover has to decide: of an attempt of its own, or of the one that it goes on with.
-    fn decisions(&self) -> BTreeMap<String, String> {
-        let of_us = self.owner == Some(u64::from(std::process::id()));
-        let goes_on = self.is_recovered() && (!self.finished || of_us);
-        let standing = if goes_on { self.before.clone() } else { self.standing() };
-        let open = self.exit() != Exit::AlreadyDone;
-        standing.into_iter().filter(|_| open).map(|(name, rule)| (name, rule.to_owned())).collect()
-    }
-
-    fn is_recovered(&self) -> bool {
-        !self.cause.is_empty() && self.cause != "admit"
-    }
-
-    fn exit(&self) -> Exit {
-        match self.delivery.as_deref() {
-            _ if !self.open => Exit::AlreadyDone,
-            Some("sent") => Exit::AlreadyDone,
-            Some(_) => Exit::Waiting,
-            // Without a model's last message there is no reply to deliver.
-            None if self.settled && self.cancelled => Exit::AlreadyDone,
-            None if self.is_recovered() && !self.finished => Exit::Done,
-            None if self.waits() => Exit::Waiting,
-            None => Exit::Done,
-        }
-    }
-
-    /// Whether only somebody else can move it.
-    fn waits(&self) -> bool {
-        let mut open = self.calls.values().filter(|call| !call.answered).peekable();
-        let with_others = |call: &Call| matches!(call.decision(self.cancelled), "ask" | "await" | "hold");
-        open.peek().is_some() && open.all(with_others)
-    }
-
-    fn appends(&self) -> bool {
-        self.tree.as_ref().is_some_and(|tree| tree["mode"] == "append")
-    }
-
-    /// Answers that belong on the branch.
-    fn answers(&self) -> usize {
-        self.calls.values().filter(|call| call.from_model && call.answered).count()
-    }
-
-    /// The input, and what joined it; that waits for its place while a call is unanswered.
-    fn inputs(&self) -> usize {
-        let all_answered = self.answers() == self.calls.values().filter(|call| call.from_model).count();
-        1 + if all_answered { self.steered } else { 0 }
-    }
-}
-
-impl Call {
-    fn claim(&mut self, runs: bool) {
-        (self.claimed, self.runs, self.approved) = (true, runs, false);
-    }
-
-    /// The decision table of the contract, row by row; no workload has a message that was cut off.
-    fn decision(&self, cancelled: bool) -> &'static str {
-        let unapproved = self.rule.asks && !self.approved;
-        match (self.claimed, self.rule.replay) {
-            _ if self.answered => "redeliver",
-            _ if self.dispatched || self.runs => "await",
-            (true, _) if cancelled => "interrupt",
-            (true, Replay::Safe | Replay::Keyed) if self.denied => "interrupt",
-            (true, Replay::Safe | Replay::Keyed) if unapproved => "ask",
-            (true, Replay::Safe | Replay::Keyed) => "rerun",
-            (true, Replay::Never) if self.rule.holds || !self.from_model => "hold",
-            (true, Replay::Never) => "interrupt",
-            (false, _) if cancelled || self.denied => "not_run",
-            (false, _) if unapproved => "ask",
-            (false, _) => "run",
-        }
-    }
-}
-
-impl Rule {
-    /// As it was written down with a call, or as a rule of a policy file spells it.
-    fn recorded(spelled: &Value) -> Self {
-        let replay = match spelled["replay"].as_str() {
-            Some("safe") => Replay::Safe,
-            Some("keyed") => Replay::Keyed,
-            _ => Replay::Never,
-        };
-        Self { replay, asks: spelled["approval"] == "required", holds: spelled["unknown"] == "hold" }
-    }
-
-    /// As the policy file has it, or the built-in list where there is none.
-    fn now(policy: &Value, tool: &Value) -> Self {
-        match policy["rules"].as_array() {
-            Some(rules) => {
-                rules.iter().find(|rule| rule["tool"] == *tool).map(Self::recorded).unwrap_or_default()
-            }
-            None if tool == "read" => Self { replay: Replay::Safe, ..Self::default() },
-            None => Self::default(),
-        }
-    }
-
-    /// The policy in force can veto and never upgrade.
-    fn with(self, now: Self) -> Self {
-        Self {
-            replay: self.replay.min(now.replay),
-            asks: self.asks || now.asks,
-            holds: self.holds || now.holds,
-        }
-    }
-}
-
-/// Whether a recorded process is this one, which lives, and of the time since the machine was started.
-fn lives(process: &Value) -> bool {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot id");
-    process["pid"] == std::process::id() && process["boot"] == boot.trim()
-}
-
 /// The same disk where the machine was started anew since, so that no `step run` on it lives; nothing where there is
 /// none. No other machine can be had here, so the records are of another time: each is chained anew.
 fn rebooted(disk: &MemoryStorage, acked: &[Ack]) -> Option<(MemoryStorage, Vec<Ack>)> {
@@ -409,7 +267,10 @@ fn rebooted(disk: &MemoryStorage, acked: &[Ack]) -> Option<(MemoryStorage, Vec<A
         let line = line.replace(&old_prev, prev.as_ref().unwrap_or(&old_prev));
         let body = line.split(r#","hash":""#).next().unwrap_or_default();
         let new = crate::chain::digest(body.as_bytes()).as_str().to_owned();
-        acked.iter_mut().filter(|ack| ack.hash == old).for_each(|ack| ack.hash.clone_from(&new));
+        acked
+            .iter_mut()
+            .filter(|ack| ack.hash.as_ref() == Some(&old))
+            .for_each(|ack| ack.hash = Some(new.clone()));
         journal.push_str(&line.replace(&old, &new));
         prev = Some(new);
     }
@@ -420,34 +281,27 @@ fn rebooted(disk: &MemoryStorage, acked: &[Ack]) -> Option<(MemoryStorage, Vec<A
 
 /// The claim of the call whose CMD ran between these two; as good as acknowledged, since its effect is there.
 pub(super) fn claim_of_effect(before: &MemoryStorage, after: &MemoryStorage) -> Result<Ack, String> {
-    let known = records(before).len();
-    let claim = records(after).into_iter().skip(known).find(|record| record["kind"] == "claimed");
+    let known = turn::records(before).len();
+    let claim = turn::records(after).into_iter().skip(known).find(|record| record["kind"] == "claimed");
     let claim = claim.ok_or("CMD ran, and no claim is there")?;
     let hash = claim["hash"].as_str().unwrap_or_default().to_owned();
-    Ok(Ack { seq: claim["seq"].as_u64().unwrap_or_default(), hash })
-}
-
-/// The records in whole lines.
-fn records(disk: &MemoryStorage) -> Vec<Value> {
-    let bytes = disk.files().remove(&PathBuf::from(JOURNAL)).unwrap_or_default();
-    let records = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
-        // A record that lacks its newline is one also where NULs follow it.
-        let kept = line.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
-        serde_json::from_slice(&line[..kept]).ok()
-    });
-    records.collect()
+    Ok(Ack { seq: claim["seq"].as_u64().unwrap_or_default(), hash: Some(hash) })
 }
 
 /// Behind every power cut there is what was acknowledged.
 pub(super) fn is_durable(disk: &MemoryStorage, acked: &[Ack]) -> Result<(), String> {
     let cuts = disk.power_cuts(Prefixes::Some);
-    cuts.iter().try_for_each(|cut| every_ack_is_there(&records(&cut.storage), acked))
+    cuts.iter().try_for_each(|cut| every_ack_is_there(&turn::records(&cut.storage), acked))
 }
 
 fn every_ack_is_there(records: &[Value], acked: &[Ack]) -> Result<(), String> {
     for ack in acked {
         let there = records.iter().any(|record| {
-            record["seq"].as_u64() == Some(ack.seq) && record["hash"].as_str() == Some(&ack.hash)
+            let of_hash = match &ack.hash {
+                Some(hash) => record["hash"].as_str() == Some(hash),
+                None => record["kind"] == "straggler",
+            };
+            record["seq"].as_u64() == Some(ack.seq) && of_hash
         });
         expect(there, || format!("record {} was acknowledged and is not there", ack.seq))?;
     }
@@ -458,13 +312,13 @@ fn decisions(came: &Came) -> BTreeMap<String, String> {
     let document = came.document().unwrap_or_default();
     let all = document["decisions"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    all.map(|decided| (text(&decided["ref"]), text(&decided["decision"]))).collect()
+    all.map(|decided| (text(&decided["id"]), text(&decided["decision"]))).collect()
 }
 
-/// Every `repaired` has its bytes in quarantine.
+/// Every torn tail that was cut off has its bytes in quarantine; damage stands where it is.
 fn tails_are_kept(disk: &MemoryStorage, records: &[Value]) -> Result<(), String> {
     let files = disk.files();
-    for record in records.iter().filter(|record| record["kind"] == "repaired") {
+    for record in records.iter().filter(|record| record.get("saved_as").is_some()) {
         let name = record["saved_as"].as_str().unwrap_or_default();
         let saved = files.get(&PathBuf::from(world::ROOT).join(name));
         let right = saved
@@ -472,44 +326,6 @@ fn tails_are_kept(disk: &MemoryStorage, records: &[Value]) -> Result<(), String>
         expect(right, || format!("the bytes of {record} are not kept"))?;
     }
     Ok(())
-}
-
-/// Inputs, each message and each answer stand once on the branch that ends in the last line.
-fn branch_is_complete(disk: &MemoryStorage, turn: &Turn) -> Result<(), String> {
-    if turn.tree.is_none() {
-        return Ok(());
-    }
-    let bytes = disk.files().remove(&PathBuf::from(TREE)).unwrap_or_default();
-    let lines = bytes.split(|byte| *byte == b'\n');
-    let entries: Vec<Value> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
-    let ids: Vec<&str> = entries.iter().filter_map(|entry| entry["id"].as_str()).collect();
-    let distinct: BTreeSet<&str> = ids.iter().copied().collect();
-    expect(ids.len() == distinct.len(), || {
-        format!("an entry stands twice: {}", String::from_utf8_lossy(&bytes))
-    })?;
-    let mut path = Vec::new();
-    let mut at = entries.last();
-    while let Some(entry) = at {
-        path.push(entry);
-        let parent = entry["parentId"].as_str();
-        at = parent.and_then(|parent| entries.iter().find(|entry| entry["id"] == parent));
-    }
-    let message = |role: &str| {
-        let of_role = |entry: &&&Value| {
-            entry["message"]["role"] == role
-                && entry["id"].as_str().is_some_and(|id| !id.starts_with("aa00000"))
-        };
-        path.iter().filter(of_role).count()
-    };
-    let found = (message("user"), message("assistant"), message("toolResult"));
-    let wanted = (turn.inputs(), turn.messages, turn.answers());
-    // What was said last in a turn that nobody goes on with is the agent's to write, unless each step is written.
-    let agents = turn.exit() != Exit::Done && !turn.appends();
-    let found = if agents { (found.0, turn.messages, found.2) } else { found };
-    expect(!turn.open || found == wanted, || {
-        let text = String::from_utf8_lossy(&bytes);
-        format!("inputs, messages and answers on the branch are {found:?}, not {wanted:?}:\n{text}")
-    })
 }
 
 fn expect(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {

@@ -1,10 +1,10 @@
 //! The workloads: what drivers do, command by command.
 
-use super::world::{self, JOURNAL, ROOT, TREE, Trouble};
+use super::world::{self, Ack, JOURNAL, POLICY, TREE, Trouble};
 use crate::cli::error::Exit;
-use crate::storage::MemoryStorage;
+use crate::storage::{MemoryStorage, Storage};
 use crate::testkit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(super) const HEADER: &str =
     r#"{"type":"session","version":3,"id":"chat-1","timestamp":"2026-11-29T15:00:00.000Z","cwd":"/home/me"}"#;
@@ -14,11 +14,54 @@ pub(super) struct Script {
     pub(super) name: &'static str,
     /// The disk before the first command.
     pub(super) disk: MemoryStorage,
-    pub(super) commands: Vec<Vec<String>>,
+    pub(super) commands: Vec<Act>,
     /// The ticket before the first command.
     pub(super) ticket: String,
+    /// What happens before the next command that is added.
+    coming: Vec<Event>,
     /// What commands read, and what they run leaves; no part of the disk that is judged.
     folder: tempfile::TempDir,
+}
+
+/// A command of a workload.
+pub(super) struct Act {
+    /// What others do first.
+    pub(super) before: Vec<Event>,
+    pub(super) words: Vec<String>,
+}
+
+/// What happens between two commands.
+pub(super) enum Event {
+    /// The agent writes lines to its session file. It never syncs one; those that it wrote before are durable by now.
+    AgentWrites(String),
+    /// Somebody writes another policy.
+    Policy(&'static str),
+    /// Time passes, in seconds.
+    Passes(i64),
+    /// The disk loses bytes of the record of this seq.
+    BadSector(u64),
+}
+
+impl Event {
+    pub(super) fn happen(&self, disk: &MemoryStorage, acked: &mut Vec<Ack>) {
+        match self {
+            Self::AgentWrites(lines) => {
+                disk.write(TREE, &disk.read(TREE));
+                let mut file = disk.open_append(Path::new(TREE)).expect("a session file");
+                file.append(format!("{lines}\n").as_bytes()).expect("written");
+            }
+            Self::Policy(policy) => disk.write(POLICY, policy.as_bytes()),
+            Self::Passes(seconds) => world::set_clock(world::clock() + seconds * 1_000_000),
+            Self::BadSector(seq) => {
+                let journal = String::from_utf8(disk.read(JOURNAL)).expect("text");
+                let place = journal.find(&format!(r#"{{"seq":{seq},"#)).expect("a record");
+                let mut journal = journal.into_bytes();
+                journal[place + 5..place + 25].fill(b'?');
+                disk.write(JOURNAL, &journal);
+                acked.retain(|ack| ack.seq != *seq);
+            }
+        }
+    }
 }
 
 /// How each CMD ends: not as any answer of our own would.
@@ -36,12 +79,19 @@ impl Script {
             disk,
             commands: Vec::new(),
             ticket: String::new(),
+            coming: Vec::new(),
             folder: tempfile::tempdir().expect("a folder"),
         }
     }
 
     fn then(&mut self, words: &[&str]) -> &mut Self {
-        self.commands.push(words.iter().map(|word| (*word).to_owned()).collect());
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        self.commands.push(Act { before: std::mem::take(&mut self.coming), words });
+        self
+    }
+
+    fn happens(&mut self, event: Event) -> &mut Self {
+        self.coming.push(event);
         self
     }
 
@@ -81,6 +131,12 @@ impl Script {
         std::fs::remove_file(self.effect()).is_ok()
     }
 
+    /// The agent writes entries to its session file, and tells them.
+    fn hands_in(&mut self, entries: &[String]) -> &mut Self {
+        let lines = entries.join("\n");
+        self.happens(Event::AgentWrites(lines.clone())).step_with(&["entry"], &lines)
+    }
+
     fn answers(&mut self, call: &str) -> &mut Self {
         self.step_with(&["result", call], &testkit::tool_result(call, "it is done"))
     }
@@ -90,12 +146,15 @@ impl Script {
     /// Leaves out the commands that are not at these places.
     pub(super) fn keep(&mut self, places: &[usize]) {
         let all = std::mem::take(&mut self.commands).into_iter().enumerate();
-        self.commands = all.filter(|(place, _)| places.contains(place)).map(|(_, words)| words).collect();
+        self.commands = all.filter(|(place, _)| places.contains(place)).map(|(_, act)| act).collect();
     }
 
     /// Plays the first commands and keeps the rest.
     pub(super) fn begin_at(&mut self, command: usize) {
-        for words in self.commands.drain(..command) {
+        for Act { before, words } in self.commands.drain(..command) {
+            for event in before {
+                event.happen(&self.disk, &mut Vec::new());
+            }
             let came =
                 world::run(&self.disk, &world::honest, &with_ticket(&words, &self.ticket), Trouble::Nothing);
             assert!(matches!(came.exit, Some(Exit::Done | Exit::Waiting)), "{came:?}");
@@ -145,7 +204,7 @@ pub(super) fn branch() -> Script {
     let mut script = Script::new("branch");
     script.disk.write(TREE, tree(true).as_bytes());
     let policy = r#"{"format":"turnkeep-policy/1","rules":[{"tool":"put","replay":"keyed"},{"tool":"read","replay":"safe"}]}"#;
-    script.disk.write(format!("{ROOT}/policy.json"), policy.as_bytes());
+    script.disk.write(POLICY, policy.as_bytes());
     script
         .then(&[
             "admit",
@@ -201,7 +260,7 @@ pub(super) fn torn() -> Script {
 pub(super) fn asked() -> Script {
     let mut script = Script::new("asked");
     let policy = r#"{"format":"turnkeep-policy/1","rules":[{"tool":"ship","replay":"never","approval":"required"},{"tool":"put","replay":"keyed","approval":"required"},{"tool":"charge","replay":"never","unknown":"hold"}]}"#;
-    script.disk.write(format!("{ROOT}/policy.json"), policy.as_bytes());
+    script.disk.write(POLICY, policy.as_bytes());
     script
         .then(&[
             "admit",
@@ -251,7 +310,7 @@ pub(super) fn asked() -> Script {
 pub(super) fn runs() -> Script {
     let mut script = Script::new("runs");
     let policy = r#"{"format":"turnkeep-policy/1","rules":[{"tool":"put","replay":"keyed"},{"tool":"read","replay":"safe"}]}"#;
-    script.disk.write(format!("{ROOT}/policy.json"), policy.as_bytes());
+    script.disk.write(POLICY, policy.as_bytes());
     script
         .then(&["admit", "s", "--json", "--turn", "t1", "--text", "restart web", "--owner-pid", "none"])
         .says("three things", "toolUse", &["c1:deploy", "c2:read", "c3:put"])
@@ -261,6 +320,205 @@ pub(super) fn runs() -> Script {
         .runs(&["d1", "--tool", "script"]);
     script
 }
+
+/// An agent that writes its own session file and hands its entries in, and dies between the two; what it did is gone on
+/// with where it stands, and a message is cut off.
+pub(super) fn entries() -> Script {
+    let mut script = Script::new("entries");
+    script.disk.write(TREE, tree(true).as_bytes());
+    script.then(&[
+        "admit",
+        "s",
+        "--json",
+        "--turn",
+        "t1",
+        "--delivery",
+        "k1",
+        "--text",
+        "restart web",
+        "--tree",
+        TREE,
+        "--owner-pid",
+        "none",
+    ]);
+    let asks = testkit::model("two things", "toolUse", &["c1:read", "c2:deploy"]);
+    let remark = testkit::other_entry("custom", "bb000002", "bb000001", r#","customType":"remark","data":1"#);
+    script
+        .hands_in(&[testkit::entry("bb000001", "aa000002", &testkit::user("restart web"))])
+        .hands_in(&[remark, testkit::entry("bb000003", "bb000002", &asks)])
+        .step(&["claim", "c1"])
+        .hands_in(&[testkit::entry("bb000004", "bb000003", &testkit::tool_result("c1", "it is done"))])
+        .step(&["claim", "c2"])
+        .then(&["recover", "s", "--json", "--onto", "live", "--owner-pid", "none"])
+        .says("too much", "length", &["c3:deploy"])
+        .says("done", "stop", &[])
+        .step(&["settle"]);
+    script
+}
+
+/// An owner whose lease runs out, one that is sent away by force, a result that comes too late; calls that are nested in
+/// others; and a policy that others wrote meanwhile, stricter and laxer.
+pub(super) fn forced() -> Script {
+    let mut script = Script::new("forced");
+    let policy = r#"{"format":"turnkeep-policy/1","rules":[{"tool":"put","replay":"safe"},{"tool":"read","replay":"safe"}]}"#;
+    script.disk.write(POLICY, policy.as_bytes());
+    let other = world::other_process().to_string();
+    script
+        .then(&[
+            "admit",
+            "s",
+            "--json",
+            "--turn",
+            "t1",
+            "--text",
+            "restart web",
+            "--tree",
+            TREE,
+            "--tree-mode",
+            "append",
+            "--tree-header",
+            HEADER,
+            "--lease",
+            "60",
+            "--owner-pid",
+            &other,
+        ])
+        .says("four things", "toolUse", &["c1:read", "c2:put", "c3:deploy", "c4:read"])
+        .step(&["claim", "c1"])
+        .step(&["claim", "n1", "--tool", "read", "--parent", "c1"])
+        .step(&["claim", "c2"])
+        .step(&["claim", "c3"])
+        .happens(Event::Passes(50))
+        .step(&["heartbeat"])
+        .step(&["claim", "c4"])
+        .step(&["claim", "n2", "--tool", "pay", "--parent", "c4"])
+        .happens(Event::Policy(CHANGED_POLICY))
+        .happens(Event::Passes(61))
+        .then(&["recover", "s", "--json", "--owner-pid", "none"])
+        .then(&["step", "--ticket", "s:t1:1", "--json", "result", "c3"])
+        .step(&["claim", "c1"])
+        .then(&["recover", "s", "--json", "--owner-pid", &other])
+        .then(&["recover", "s", "--json", "--force", "--why", "it hangs", "--owner-pid", "none"])
+        .step(&["claim", "c1"])
+        .answers("c1")
+        .says("done", "stop", &[])
+        .step(&["settle"]);
+    script
+}
+
+/// What was safe may not be run again, and what never was may; as long as the other way round.
+pub(super) const CHANGED_POLICY: &str = r#"{"format":"turnkeep-policy/1","rules":[{"tool":"put","replay":"never"},{"tool":"read","replay":"safe"},{"tool":"deploy","replay":"safe"}]}"#;
+
+/// A turn that is settled and that the session file lacks, with another behind it; that one comes to nothing until it is
+/// parked, and a person looks.
+pub(super) fn parked() -> Script {
+    let mut script = Script::new("parked");
+    script.disk.write(TREE, tree(true).as_bytes());
+    let policy =
+        r#"{"format":"turnkeep-policy/1","rules":[{"tool":"read","replay":"safe"}],"limits":{"attempts":2}}"#;
+    script.disk.write(POLICY, policy.as_bytes());
+    script
+        .then(&[
+            "admit",
+            "s",
+            "--json",
+            "--turn",
+            "t1",
+            "--delivery",
+            "k1",
+            "--text",
+            "restart web",
+            "--tree",
+            TREE,
+            "--owner-pid",
+            "none",
+        ])
+        .says("done", "stop", &[])
+        .step(&["settle"])
+        .then(&["admit", "s", "--json", "--turn", "t2", "--text", "and mail", "--owner-pid", "none"])
+        .says("two things", "toolUse", &["c1:read", "c2:mail"])
+        .then(&["recover", "s", "--json", "--owner-pid", "none"])
+        .step(&["deliver", "--begin"])
+        .then(&["step", "--ticket", "s:t2:1", "--json", "claim", "c1"])
+        .then(&["step", "deliver", "--json", "--session", "s:t1", "--receipt", "sent-1", "--by", "ann"])
+        .then(&["recover", "s", "--json", "--owner-pid", "none"])
+        .step(&["claim", "c1"])
+        .then(&["recover", "s", "--json", "--owner-pid", "none"])
+        .then(&["recover", "s", "--json", "--owner-pid", "none"])
+        .then(&[
+            "recover",
+            "s",
+            "--json",
+            "--unpark",
+            "--by",
+            "ann",
+            "--why",
+            "she looked",
+            "--owner-pid",
+            "none",
+        ])
+        .step(&["claim", "c1"])
+        .answers("c1")
+        .step(&["claim", "c2"])
+        .answers("c2");
+    script
+}
+
+/// A bad sector in the middle of the journal: what it held may have been anything.
+pub(super) fn salvaged() -> Script {
+    let mut script = Script::new("salvaged");
+    let policy = r#"{"format":"turnkeep-policy/1","rules":[{"tool":"read","replay":"safe"}]}"#;
+    script.disk.write(POLICY, policy.as_bytes());
+    script
+        .then(&[
+            "admit",
+            "s",
+            "--json",
+            "--turn",
+            "t1",
+            "--delivery",
+            "k1",
+            "--text",
+            "restart web",
+            "--tree",
+            TREE,
+            "--tree-mode",
+            "append",
+            "--tree-header",
+            HEADER,
+            "--owner-pid",
+            "none",
+        ])
+        .says("three things", "toolUse", &["c1:read", "c2:deploy", "c3:read"])
+        .step(&["claim", "c1"])
+        .answers("c1")
+        .step(&["claim", "c2"])
+        .step_with(&["note"], "a remark")
+        .happens(Event::BadSector(CLAIM))
+        .then(&["recover", "s", "--json", "--salvage", "--why", "a bad sector", "--owner-pid", "none"])
+        .person(&["reconcile", "c3", "--outcome", "not_applied", "--by", "ann"])
+        .then(&[
+            "recover",
+            "s",
+            "--json",
+            "--unpark",
+            "--by",
+            "ann",
+            "--why",
+            "she looked",
+            "--owner-pid",
+            "none",
+        ])
+        .step(&["claim", "c3"])
+        .answers("c3")
+        .says("done", "stop", &[])
+        .step(&["settle"])
+        .person(&["deliver", "--receipt", "sent-1", "--by", "ann"]);
+    script
+}
+
+/// The record that a bad sector takes: the claim of a call that has no answer.
+const CLAIM: u64 = 7;
 
 /// The words with the ticket in its place.
 pub(super) fn with_ticket(words: &[String], ticket: &str) -> Vec<String> {

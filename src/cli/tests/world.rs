@@ -8,7 +8,7 @@ use crate::storage::{Fault, MemoryStorage, Op, OpKind, Storage};
 use clap::{CommandFactory, FromArgMatches};
 use rustix::io::Errno;
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex};
 pub(super) const ROOT: &str = "/home/me/state/turnkeep";
 /// The session file.
 pub(super) const TREE: &str = "/home/me/chat.jsonl";
+/// The policy.
+pub(super) const POLICY: &str = "/home/me/state/turnkeep/policy.json";
 /// The journal.
 pub(super) const JOURNAL: &str = "/home/me/state/turnkeep/sessions/s.jsonl";
 
@@ -50,7 +52,8 @@ pub(super) struct Came {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Ack {
     pub(super) seq: u64,
-    pub(super) hash: String,
+    /// None of a result that came too late, of which only the place is told.
+    pub(super) hash: Option<String>,
 }
 
 /// The storage that commands see in front of a disk.
@@ -62,6 +65,33 @@ pub(super) fn honest(disk: &MemoryStorage) -> Arc<dyn Storage> {
 
 struct Stopped;
 
+thread_local! {
+    /// What every clock shows, in microseconds.
+    static CLOCK: Cell<i64> = const { Cell::new(BEGIN) };
+    /// Commands see another clock, which stands still.
+    static STANDS_STILL: Cell<bool> = const { Cell::new(false) };
+}
+
+const BEGIN: i64 = 1_796_000_000_000_000;
+
+pub(super) fn clock() -> i64 {
+    CLOCK.get()
+}
+
+/// From now on the commands of this test see a clock that stands still.
+pub(super) fn stop_clock_of_commands() {
+    STANDS_STILL.set(true);
+}
+
+pub(super) fn set_clock(micros: i64) {
+    CLOCK.set(micros);
+}
+
+/// A process that lives as long as this one and is another: its parent.
+pub(super) fn other_process() -> u32 {
+    std::os::unix::process::parent_id()
+}
+
 /// Runs one command line on a disk.
 pub(super) fn run(disk: &MemoryStorage, front: Front<'_>, words: &[String], trouble: Trouble) -> Came {
     let begin = disk.ops_count();
@@ -70,7 +100,7 @@ pub(super) fn run(disk: &MemoryStorage, front: Front<'_>, words: &[String], trou
     let outside = Outside {
         storage: front(disk),
         streams: Streams::new(out.clone(), err.clone()),
-        now: || At::from_micros(1_796_000_000_000_000),
+        now: || At::from_micros(if STANDS_STILL.get() { BEGIN } else { clock() }),
         fresh_id: || "01934c5e-0000-7000-8000-00000000002a".to_owned(),
         signals: Signalled::Host,
     };
@@ -131,13 +161,16 @@ impl Came {
         Some(self.document()?.get("ticket")?.as_str()?.to_owned())
     }
 
-    /// What was acknowledged: a receipt, or the head of a status document.
+    /// What was acknowledged: a receipt, the head of a status document, or what came too late and is kept.
     pub(super) fn ack(&self) -> Option<Ack> {
         let document = self.document()?;
+        if let Some(seq) = document.get("straggler").and_then(Value::as_u64) {
+            return Some(Ack { seq, hash: None });
+        }
         let proof = [document.get("receipt"), document.get("head"), Some(&document)];
         proof.into_iter().flatten().find_map(|proof| {
             let (seq, hash) = (proof.get("seq")?.as_u64()?, proof.get("hash")?.as_str()?.to_owned());
-            Some(Ack { seq, hash })
+            Some(Ack { seq, hash: Some(hash) })
         })
     }
 }
