@@ -254,7 +254,7 @@ mod workloads {
         if cfg!(debug_assertions) {
             return Reach { stride: 1, inner_stride: 100, ..quick };
         }
-        let (inner_stride, inner_reads, each_prefix) = if slow == "all" { (1, 1, 1) } else { (150, 8, 20) };
+        let (inner_stride, inner_reads, each_prefix) = if slow == "all" { (1, 1, 1) } else { (100, 8, 10) };
         Reach { stride: 1, inner_stride, inner_reads, each_prefix, ..quick }
     }
 
