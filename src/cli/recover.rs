@@ -240,13 +240,14 @@ impl Run<'_, '_> {
     fn turn(&mut self) -> Result<Option<TurnId>, Failure> {
         let context = self.context;
         let now = context.now(self.desk.at.clone());
+        let asking = self.owner.as_ref();
         let Some(session) = self.desk.journal.session() else { return Ok(None) };
         match &self.recovery.turn {
             None => {
                 let parked = session.unclosed().find(|turn| turn.parked.is_some());
                 let found = match &self.recovery.unpark {
-                    Some(_) => parked.or_else(|| select::free_turn(session, &now)),
-                    None => select::free_turn(session, &now),
+                    Some(_) => parked.or_else(|| select::free_turn(session, &now, asking)),
+                    None => select::free_turn(session, &now, asking),
                 };
                 Ok(found.map(|turn| turn.id.clone()))
             }
@@ -283,7 +284,7 @@ impl Run<'_, '_> {
         let now = context.now(context.at());
         let Some(session) = self.desk.journal.session() else { return false };
         let named = self.recovery.turn.as_ref().and_then(|id| session.turn(id));
-        let turn = named.or_else(|| select::free_turn(session, &now));
+        let turn = named.or_else(|| select::free_turn(session, &now, self.owner.as_ref()));
         turn.is_some_and(|turn| {
             turn.open_calls().any(|call| decide::rule(turn, call, &now).decision == Decision::Await)
         })

@@ -1,9 +1,10 @@
 //! Which turn a command is about, and which call.
 
 use super::error::{Exit, Failure};
-use crate::record::{CallRef, TurnId};
+use crate::owner;
+use crate::record::{CallRef, Owner, TurnId};
 use crate::turn::decide::{Holder, Now};
-use crate::turn::{Call, Session, Turn, next};
+use crate::turn::{Attempt, Call, Session, Turn, next};
 use std::collections::HashSet;
 
 /// A parsed ticket: `SESSION:TURN:ATTEMPT`.
@@ -65,11 +66,16 @@ pub fn turn_of_ticket(session: &str) -> Option<TurnId> {
 }
 
 /// The turn that `recover` and `next` take where none is named: the oldest unclosed one that a driver can advance and
-/// no living owner holds, else the oldest unclosed one.
-pub fn free_turn<'a>(session: &'a Session, now: &Now<'_>) -> Option<&'a Turn> {
+/// no living owner holds, else the oldest unclosed one. A recover that was killed holds its turn from nobody who asks
+/// again: run once more, it goes on with the same turn.
+pub fn free_turn<'a>(session: &'a Session, now: &Now<'_>, asking: Option<&Owner>) -> Option<&'a Turn> {
+    let is_of_asking = |attempt: &Attempt| match (&attempt.owner, asking) {
+        (Some(owner), Some(asking)) => attempt.unfinished() && owner::same(asking, owner),
+        _ => false,
+    };
     let free = |turn: &&Turn| {
-        let held = turn.current().is_some_and(|attempt| now.holder(attempt) == Holder::Alive);
-        !held && !next::waits(turn, now)
+        let held = |attempt: &Attempt| now.holder(attempt) == Holder::Alive && !is_of_asking(attempt);
+        !turn.current().is_some_and(held) && !next::waits(turn, now)
     };
     session.unclosed().find(free).or_else(|| session.unclosed().next())
 }

@@ -488,3 +488,31 @@ fn a_reason_goes_with_what_it_is_the_reason_of() {
     });
     sandbox.run(["recover", "s", "--force", "--why", "I looked", "--owner-pid", "none"]).ok();
 }
+
+/// Of two unclosed turns: killed before it was done and run again by the same owner, a recover goes on with its turn.
+#[test]
+fn a_recover_that_was_killed_goes_on_with_the_same_turn() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let first = sandbox.admit(&owner, "s", &["--turn", "t1", "--delivery", "k"]);
+    sandbox.step_in(&first, ["message", "-"], assistant("done", &[]).to_string()).ok();
+    sandbox.step(&first, ["settle"]).ok();
+    sandbox.admit(&owner, "s", &["--turn", "t2"]);
+    owner.die();
+    let driver = Owner::start();
+    let ticket = sandbox.recover(&driver, "s", &[]);
+    assert_eq!(ticket, "s:t1:2");
+    // Killed before its last record.
+    let journal = String::from_utf8(sandbox.journal_bytes("s")).unwrap();
+    let whole = journal.trim_end();
+    let (kept, last) = whole.split_at(whole.rfind('\n').unwrap() + 1);
+    assert!(last.contains(r#""kind":"recovered""#), "{last}");
+    std::fs::write(sandbox.journal_path("s"), kept).unwrap();
+    // Another one takes what is free.
+    let other = Owner::start();
+    let dry = ["recover", "s", "--dry-run", "--json", "--owner-pid", &other.pid().to_string()];
+    assert_eq!(sandbox.run(dry).ok().json()["turn"], "t2");
+    assert_eq!(sandbox.recover(&driver, "s", &[]), ticket);
+    // Done with it, it gets the next one.
+    assert_eq!(sandbox.recover(&driver, "s", &[]), "s:t2:2");
+}

@@ -223,7 +223,7 @@ impl Seen {
                 None => {}
             }
         }
-        Ok(match select::free_turn(session, now).or_else(|| session.turns.last()) {
+        Ok(match select::free_turn(session, now, None).or_else(|| session.turns.last()) {
             Some(turn) => Chosen::Turn(turn),
             None => Chosen::None,
         })
