@@ -161,7 +161,7 @@ codes! {
     BranchMarker "TK072" "branch-marker" Damage
         "the journal lost records that the session file knows: bring back a copy of the journal"
     BranchEntryMissing "TK073" "branch-entry-missing" Damage
-        "the session file lost entries that were durable: `turnkeep recover` writes them anew; what is missing then, of a closed turn, only a copy brings back"
+        "the session file lost entries that were durable: `turnkeep recover` writes them anew (of a parked turn with --unpark); what is missing then, of a closed turn, only a copy brings back"
     EntryUnknown "TK074" "entry-unknown" Damage
         "the journal lost records that the session file knows, or another session writes to this file"
     TreeOther "TK075" "tree-other" Damage
