@@ -614,6 +614,16 @@ pub struct VerifyArgs {
     /// Acknowledged damage is damage
     #[arg(long)]
     pub strict: bool,
+    /// Write the verdicts to FILE too, as JUnit XML, whatever they are
+    #[arg(long, value_name = "junit=FILE", value_parser = report)]
+    pub report: Option<PathBuf>,
+}
+
+fn report(text: &str) -> Result<PathBuf, String> {
+    match text.split_once('=') {
+        Some(("junit", file)) if !file.is_empty() => Ok(file.into()),
+        _ => Err("junit=FILE".to_owned()),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

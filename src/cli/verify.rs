@@ -1,7 +1,9 @@
 //! `turnkeep verify`: what is to be checked, and how it is told.
 //!
 //! A session of the root wins over a path of the same name. Nothing is written but the file that `--heads` names,
-//! and that only when every verdict is sound.
+//! and that only when every verdict is sound, and the one that `--report` names.
+
+mod junit;
 
 use super::args::VerifyArgs;
 use super::context::Context;
@@ -66,7 +68,22 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
             context.out.note(PROVES);
         }
     }
+    if let Some(path) = &args.report {
+        match write_report(context, path, &reports) {
+            // What the files are like is worse than that nobody can read it there.
+            Err(failure) if exit != Exit::Done => context.out.note(&failure.message),
+            written => written?,
+        }
+    }
     Ok(exit)
+}
+
+fn write_report(context: &Context, path: &Path, reports: &[Report]) -> Result<(), Failure> {
+    let document = junit::document(reports).map_err(Failure::unexpected)?;
+    replace(context, path, document.as_bytes()).map_err(|error| {
+        let message = format!("could not write {}: {}", path.display(), chain(&error));
+        Failure::of(Exit::Unexpected, "report_not_written", message).hint("every verdict above stands")
+    })
 }
 
 /// Something to check.
@@ -531,7 +548,7 @@ fn replace(context: &Context, path: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|()| file.sync_all())
         .and_then(|()| storage.rename(&temporary, &path));
     if let Err(error) = written {
-        // Nothing depends on it; the heads file is as it was.
+        // Nothing depends on it; the file is as it was.
         let _best_effort = storage.remove_file(&temporary);
         return Err(error);
     }

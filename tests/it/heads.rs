@@ -1,6 +1,6 @@
 //! Heads kept elsewhere: the one thing that shows a journal cut on a line boundary.
 
-use crate::kit::Sandbox;
+use crate::kit::{Owner, Sandbox, small_tree};
 
 fn session() -> (Sandbox, String) {
     let sandbox = Sandbox::new();
@@ -63,4 +63,44 @@ fn a_session_that_the_heads_know_and_that_is_gone_is_told_whatever_is_named() {
     // What nobody ever wrote down is just not there.
     sandbox.run(["verify", "t", "--heads", "heads"]).exits(8);
     assert_eq!(std::fs::read(sandbox.path("heads")).unwrap(), before);
+}
+
+/// A CI server shows the verdicts, one case for each file.
+#[test]
+fn a_report_tells_the_verdicts_as_junit() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    for session in ["sound", "torn"] {
+        sandbox.admit(&owner, session, &[]);
+    }
+    let torn = [&sandbox.journal_bytes("torn")[..], b"{\"seq\":"].concat();
+    std::fs::write(sandbox.journal_path("torn"), &torn).unwrap();
+    sandbox.write("chat.jsonl", small_tree().trim_end());
+    sandbox.write("odd.jsonl", "no <journal> & \u{1b}[31m\n");
+    let all = ["verify", "sound", "torn", "./chat.jsonl", "./odd.jsonl", "--report", "junit=report.xml"];
+    let ran = sandbox.run(all).exits(3);
+    assert_eq!(sandbox.journal_bytes("torn"), torn);
+    let xml = std::fs::read_to_string(sandbox.path("report.xml")).unwrap();
+    let cases: Vec<&str> = xml.split("<testcase ").skip(1).collect();
+    let told = |case: &str, words: &[&str]| {
+        assert!(words.iter().all(|word| case.contains(word)), "{words:?} in {case}");
+    };
+    assert!(xml.contains(r#"tests="4""#) && xml.contains(r#"failures="2""#), "{xml}");
+    assert!(!cases[0].contains("<failure"), "{xml}");
+    told(cases[1], &[r#"<failure message=""#, r#"type="needs-recovery""#, "TK001 torn-tail", "hint: "]);
+    told(cases[2], &["<system-out>", "TK083 tree-no-newline"]);
+    told(cases[3], &[r#"type="damaged""#, "/odd.jsonl"]);
+    assert!(!xml.contains('\u{1b}'), "XML has no such character: {xml}");
+    assert!(ran.stdout.lines().count() > 4, "and it is told as ever: {}", ran.stdout);
+    // Written anew each time, by a name of its own first.
+    sandbox.run(["verify", "sound", "--report", "junit=report.xml"]).ok();
+    let again = std::fs::read_to_string(sandbox.path("report.xml")).unwrap();
+    assert!(again.contains(r#"tests="1""#) && again.contains(r#"failures="0""#), "{again}");
+    // A verdict is not lost with a report.
+    let nowhere = "junit=nowhere/report.xml";
+    sandbox.run(["--json", "verify", "sound", "--report", nowhere]).exits(1);
+    sandbox.run(["verify", "sound", "torn", "--report", nowhere]).exits(13).says("could not write nowhere");
+    for wrong in ["report.xml", "junit=", "html=report.html"] {
+        sandbox.run(["verify", "sound", "--report", wrong]).exits(2).says("junit=FILE");
+    }
 }
