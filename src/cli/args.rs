@@ -1,6 +1,6 @@
 //! The command line, as clap sees it. No meaning lives here.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -548,6 +548,7 @@ pub enum Onto {
 /// `turnkeep inspect`
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[command(group(ArgGroup::new("listing").multiple(true)))]
 pub struct InspectArgs {
     /// A session, or the path of a journal or a session file [default: a table of all sessions]
     #[arg(value_name = "SESSION|FILE")]
@@ -565,14 +566,17 @@ pub struct InspectArgs {
     #[arg(long, value_name = "CALL")]
     pub call: Option<String>,
     /// The records
-    #[arg(long)]
+    #[arg(long, group = "listing")]
     pub records: bool,
-    /// With --records: from this seq on
-    #[arg(long, value_name = "SEQ", requires = "records")]
+    /// With --records or --follow: from this seq on
+    #[arg(long, value_name = "SEQ", requires = "listing")]
     pub from: Option<u64>,
-    /// With --records: of this kind
-    #[arg(long, value_name = "KIND", requires = "records")]
+    /// With --records or --follow: of this kind
+    #[arg(long, value_name = "KIND", requires = "listing")]
     pub kind: Option<String>,
+    /// The records as they come, until it is ended; with --from those before, too
+    #[arg(long, group = "listing", conflicts_with = "at")]
+    pub follow: bool,
     /// The state as of this record
     #[arg(long, value_name = "SEQ")]
     pub at: Option<u64>,

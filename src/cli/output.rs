@@ -53,10 +53,18 @@ impl Output {
 
     /// Prints foreign bytes as they are, but for what a terminal would obey.
     pub fn foreign_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        if self.streams.out_is_terminal() {
-            return self.bytes(escaped(&String::from_utf8_lossy(bytes)).as_bytes());
-        }
-        self.bytes(bytes)
+        self.foreign_bytes_for_a_reader(bytes).map(|_| ())
+    }
+
+    /// The same, for one who goes on as long as somebody reads.
+    pub fn foreign_bytes_for_a_reader(&self, bytes: &[u8]) -> Result<Reader, Failure> {
+        let printed = if self.streams.out_is_terminal() {
+            self.streams.out(escaped(&String::from_utf8_lossy(bytes)).as_bytes())
+        } else {
+            self.streams.out(bytes)
+        };
+        let left = printed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        answered(printed).map(|()| if left { Reader::Left } else { Reader::Stays })
     }
 
     /// Prints bytes of the answer as they are.
@@ -106,6 +114,15 @@ impl Output {
     pub fn failure_document(&self, failure: &Failure) {
         let _told = self.json(error_document(failure).get());
     }
+}
+
+/// Whether there is still somebody at the other end of a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// As far as anybody can tell.
+    Stays,
+    /// It wants no more.
+    Left,
 }
 
 /// Whether a stream is to be coloured, which may be a terminal.

@@ -1,6 +1,6 @@
 //! `inspect`: what it shows of calls, records and older states, and what it says where there is nothing to show.
 
-use crate::kit::{Owner, Sandbox, at, lines, text};
+use crate::kit::{Owner, Sandbox, at, lines, text, until};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -350,4 +350,61 @@ fn a_copy_under_another_name_is_not_the_session() {
         std::fs::remove_file(copy).unwrap();
     }
     sandbox.step(&ticket, ["heartbeat"]).ok();
+}
+
+#[test]
+fn records_are_shown_as_they_come() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1"]);
+    let note = |text: &str| drop(sandbox.step_in(&ticket, ["note", "-"], text).ok());
+    note("before");
+    let seen = |name: &str| std::fs::read_to_string(sandbox.path(name)).unwrap_or_default();
+    let follow = |name: &str, more: &str| {
+        let line = format!("exec turnkeep inspect s --follow {more} >{name} 2>{name}.err");
+        let running = sandbox.program("sh", ["-c", &line]).start();
+        // Whether it follows yet cannot be seen: notes are written until one comes.
+        until("the first record", || {
+            note("again");
+            seen(name).contains("again")
+        });
+        running
+    };
+    let all = follow("all", "--from 0");
+    let fresh = follow("fresh", "");
+    let notes = follow("notes", "--records --kind note");
+    sandbox.step(&ticket, ["heartbeat"]).ok();
+    note("last");
+    for name in ["all", "fresh", "notes"] {
+        until("the last record", || seen(name).contains("last"));
+    }
+    // Whole lines, in order, none twice and none left out.
+    assert_eq!(seen("all").as_bytes(), sandbox.journal_bytes("s"));
+    assert!(seen("all").ends_with(&seen("fresh")) && !seen("fresh").contains("before"), "{}", seen("fresh"));
+    assert!(lines(seen("notes").as_bytes()).iter().all(|record| record["kind"] == "note"));
+    // A reader that leaves ends it; it is noticed with the next record.
+    let mut head = sandbox.program("sh", ["-c", "turnkeep inspect s --follow --from 0 | head -n 1"]).start();
+    until("the end of a reader", || {
+        note("more");
+        head.is_done()
+    });
+    assert_eq!(lines(head.wait().ok().stdout.as_bytes())[0]["kind"], "opened");
+    // Another journal in its place is none whose records follow.
+    let whole = sandbox.journal_bytes("s");
+    let other = Sandbox::new();
+    let stranger = other.admit(&owner, "s", &["--turn", "t1"]);
+    while other.journal_bytes("s").len() <= whole.len() {
+        other.step_in(&stranger, ["note", "-"], "stranger").ok();
+    }
+    std::fs::write(sandbox.path("other"), other.journal_bytes("s")).unwrap();
+    std::fs::rename(sandbox.path("other"), sandbox.journal_path("s")).unwrap();
+    for (running, name) in [(all, "all"), (fresh, "fresh"), (notes, "notes")] {
+        running.wait().exits(3);
+        let told = seen(&format!("{name}.err"));
+        assert!(told.contains("is not the journal any more whose records were shown"), "{told}");
+        assert!(!seen(name).contains("stranger"));
+    }
+    sandbox.run(["inspect", "s", "--follow", "--at", "1"]).exits(2);
+    sandbox.run(["inspect", "s", "--from", "1"]).exits(2).says("--records");
+    sandbox.run(["inspect", "nowhere", "--follow"]).exits(8);
 }

@@ -57,6 +57,7 @@ pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
         (Some(_), _) => Err(Failure::usage("one_view", "--delivery finds a turn and shows one of its views")
             .hint("give the view of the turn, or leave --delivery out")),
         (None, View::Records) => records::run(context, args, &place),
+        (None, View::Follow) => records::follow(context, args, &place),
         (None, View::Change(seconds)) => watch::run(context, &place, seconds),
         (None, view) => one(context, args, &place, view),
     }
@@ -80,6 +81,7 @@ enum View {
     Next,
     Call,
     Records,
+    Follow,
     Tree,
     Context,
     Change(f64),
@@ -95,7 +97,8 @@ impl View {
         let asked = [
             args.next.then_some(Self::Next),
             args.call.is_some().then_some(Self::Call),
-            args.records.then_some(Self::Records),
+            (args.records && !args.follow).then_some(Self::Records),
+            args.follow.then_some(Self::Follow),
             args.draw_tree.then_some(Self::Tree),
             args.context.then_some(Self::Context),
             args.until_change.map(Self::Change),
@@ -106,7 +109,7 @@ impl View {
             (Some(view), None) => Ok(view),
             (Some(_), Some(_)) => Err(Failure::usage(
                 "one_view",
-                "--next, --call, --records, --draw-tree, --context and --until-change are views of their own",
+                "--next, --call, --records, --follow, --draw-tree, --context and --until-change are views of their own",
             )
             .hint("give one of them")),
         }
@@ -340,7 +343,9 @@ fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View
             seen.refuse_damage()?;
             print_context(context, args, &seen, with_turn(&seen, turn)?)?;
         }
-        View::State | View::Next | View::Records | View::Change(_) => print_state(context, &seen, turn)?,
+        View::State | View::Next | View::Records | View::Follow | View::Change(_) => {
+            print_state(context, &seen, turn)?;
+        }
     }
     Ok(seen.exit())
 }

@@ -8,7 +8,7 @@ use crate::turn::Retain;
 use std::time::{Duration, Instant};
 
 /// How often the size of the file is asked for.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) fn run(context: &Context, place: &Place, seconds: f64) -> Result<Exit, Failure> {
     let deadline = Instant::now() + Duration::from_secs_f64(seconds);
@@ -52,7 +52,7 @@ fn head(seen: &Seen) -> Result<Option<(u64, String)>, Failure> {
     Ok(seen.session.as_ref().map(|session| (session.head.seq, session.head.hash.to_string())))
 }
 
-fn length(context: &Context, place: &Place) -> Result<u64, Failure> {
+pub(super) fn length(context: &Context, place: &Place) -> Result<u64, Failure> {
     let found = context.storage.inspect(&place.path);
     found
         .map(|meta| meta.len)
