@@ -589,6 +589,9 @@ pub struct InspectArgs {
     /// With --context: in this format [default: that of the last model message]
     #[arg(long, value_name = "FORMAT", requires = "context")]
     pub format: Option<crate::message::Format>,
+    /// Write one page with the time line of turns, attempts and calls to FILE
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Return at the next record, or with 14 after so many seconds
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub until_change: Option<f64>,

@@ -14,6 +14,7 @@ mod inspect;
 mod output;
 mod outside;
 mod recover;
+mod replace;
 mod select;
 mod spool;
 mod step;

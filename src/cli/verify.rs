@@ -9,8 +9,9 @@ use super::args::VerifyArgs;
 use super::context::Context;
 use super::error::{Exit, Failure, chain};
 use super::output::one_line;
+use super::replace::{replace, spelled_once};
 use crate::paths::{PathError, Root};
-use crate::storage::{self, Growth, ItemKind, Reading};
+use crate::storage::{Growth, ItemKind, Reading};
 use crate::verify::{self, Acknowledged, Ask, Finding, Head, PROVES, Place, Report, Severity, Trees, What};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -140,7 +141,7 @@ fn targets(
     }
     let mut seen = HashSet::new();
     for target in &mut found {
-        target.path = key(context, &target.path);
+        target.path = spelled_once(context, &target.path);
     }
     found.retain(|target| seen.insert(target.path.clone()));
     if found.is_empty() {
@@ -166,8 +167,10 @@ fn target(
         return Ok(());
     }
     let path = Path::new(word);
-    let of_root = context.root.journal(word).ok().filter(|_| !forced).map(|path| key(context, &path));
-    let known = demanded.keys().any(|known| *known == key(context, path) || Some(known) == of_root.as_ref());
+    let of_root =
+        context.root.journal(word).ok().filter(|_| !forced).map(|path| spelled_once(context, &path));
+    let known =
+        demanded.keys().any(|known| *known == spelled_once(context, path) || Some(known) == of_root.as_ref());
     match context.kind_of(path) {
         Ok(ItemKind::Dir) => {
             let mut files = Vec::new();
@@ -213,7 +216,7 @@ fn walk(context: &Context, folder: &Path, files: &mut Vec<PathBuf>) -> Result<()
 
 /// What a path outside the naming of sessions is.
 fn file(context: &Context, path: &Path) -> Target {
-    let path = key(context, path);
+    let path = spelled_once(context, path);
     let kind = match journal_kind(context, &path) {
         // Pi calls its folder `sessions` too.
         Kind::InRoot(root) if same(context, root.path(), context.root.path()) => Kind::InRoot(root),
@@ -242,15 +245,6 @@ fn journal_kind(context: &Context, path: &Path) -> Kind {
 fn same(context: &Context, left: &Path, right: &Path) -> bool {
     let real = |path: &Path| context.storage.resolve(path).ok();
     left == right || (real(left).is_some() && real(left) == real(right))
-}
-
-/// One spelling for each file: its folder without links, its own name as it is.
-fn key(context: &Context, path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    match (absolute.parent().and_then(|folder| context.storage.resolve(folder).ok()), absolute.file_name()) {
-        (Some(folder), Some(name)) => folder.join(name),
-        _ => absolute,
-    }
 }
 
 /// Whether the first line that can be told is one of a session file.
@@ -490,7 +484,7 @@ fn read_heads(context: &Context, path: &Path) -> Result<BTreeMap<PathBuf, Vec<He
                 .hint("each line is SEQ:HASH PATH; the file was not touched")
         })?;
         growth.take(HEAD_COST + line.len() as u64).map_err(unreadable)?;
-        heads.entry(key(context, journal)).or_default().push(head);
+        heads.entry(spelled_once(context, journal)).or_default().push(head);
     }
     Ok(heads)
 }
@@ -527,30 +521,4 @@ fn write_heads(context: &Context, path: &Path, reports: &[Report]) -> Result<(),
         let message = format!("could not write {}: {}", path.display(), chain(&error));
         Failure::of(Exit::Unexpected, "heads_not_written", message).hint("every verdict above stands")
     })
-}
-
-fn replace(context: &Context, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let storage = context.storage.as_ref();
-    let path = match storage.resolve(path) {
-        Ok(real) => real,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => key(context, path),
-        Err(error) => return Err(error),
-    };
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file name"));
-    };
-    let mut temporary = name.to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = folder.join(temporary);
-    let mut file = storage.create_new(&temporary)?;
-    let written = storage::append_all(file.as_mut(), bytes)
-        .map_err(|error| error.source)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| storage.rename(&temporary, &path));
-    if let Err(error) = written {
-        // Nothing depends on it; the file is as it was.
-        let _best_effort = storage.remove_file(&temporary);
-        return Err(error);
-    }
-    storage.sync_dir(folder)
 }

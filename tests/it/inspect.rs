@@ -408,3 +408,48 @@ fn records_are_shown_as_they_come() {
     sandbox.run(["inspect", "s", "--from", "1"]).exits(2).says("--records");
     sandbox.run(["inspect", "nowhere", "--follow"]).exits(8);
 }
+
+#[test]
+fn a_page_shows_the_time_line() {
+    let sandbox = Sandbox::new();
+    let owner = Owner::start();
+    let hostile = "<script>alert(1)</script>\u{202e}";
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t1", "--text", hostile]);
+    sandbox.announce(&ticket, &[("a", "read", json!({"path": "</td>"})), ("b", "charge", json!({}))]);
+    for call in ["a", "b"] {
+        sandbox.step(&ticket, ["claim", call]).ok();
+    }
+    sandbox.step_in(&ticket, ["result", "a", "-"], "done").ok();
+    owner.die();
+    let page = |exit: i32| {
+        let ran = sandbox.unchanged("s", || sandbox.run(["inspect", "s", "--html", "page.html"])).exits(exit);
+        assert_eq!(ran.stdout, "");
+        std::fs::read_to_string(sandbox.path("page.html")).unwrap()
+    };
+    let html = page(0);
+    for told in ["session s", "turn t1: open", "attempt 1 (admit)", "read", "charge", "next: recover"] {
+        assert!(html.contains(told), "{told:?} is not in {html}");
+    }
+    // One bar each for the attempt and the two calls; the one without an answer is uncertain, to the end of the line.
+    assert_eq!(html.matches("class=\"bar\"").count(), 3, "{html}");
+    assert_eq!(html.matches("<tr class=\"uncertain\">").count(), 1, "{html}");
+    assert!(html.contains("claimed by attempt 1 at "), "{html}");
+    // Nothing of others is markup, and nothing is fetched.
+    assert!(!html.contains("<script") && !html.contains('\u{202e}') && !html.contains("</td>\""), "{html}");
+    assert!(
+        !html.contains("http:") && !html.contains("https:") && html.contains("default-src 'none'"),
+        "{html}"
+    );
+    // Damage is told, and what is readable is shown.
+    let journal = String::from_utf8(sandbox.journal_bytes("s")).unwrap();
+    std::fs::write(
+        sandbox.journal_path("s"),
+        journal.replace("\"content\":\"done\"", "\"content\":\"gone\""),
+    )
+    .unwrap();
+    let html = page(3);
+    assert!(html.contains("is damaged in line") && html.contains("turn t1: parked"), "{html}");
+    let nowhere = ["inspect", "s", "--html", "nowhere/page.html"];
+    sandbox.run(nowhere).exits(1).says("could not write nowhere/page.html");
+    sandbox.run(["inspect", "s", "--html", "page.html", "--next"]).exits(2);
+}

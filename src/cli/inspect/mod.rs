@@ -1,11 +1,12 @@
 //! `turnkeep inspect`: sessions, turns and calls as they stand, and what comes next.
 //!
-//! Reads and never writes: no byte, no lock file, no folder, no modification time. On a damaged journal it shows
+//! Reads and never writes (but for the page that `--html` names): no byte, no lock file, no folder, no modification time. On a damaged journal it shows
 //! what is readable around the damage; only what a driver would act on (`--next`, `--context`) is refused then.
 
 mod call;
 mod draw;
 mod find;
+mod html;
 mod records;
 mod show;
 mod table;
@@ -15,6 +16,7 @@ use super::args::InspectArgs;
 use super::context::Context;
 use super::desk;
 use super::error::{Exit, Failure, TURN_ID_HINT, chain, damaged};
+use super::replace::replace;
 use super::select::{self, Ticket};
 use crate::context as conversation;
 use crate::draft::History;
@@ -28,6 +30,7 @@ use crate::turn::next::Asker;
 use crate::turn::{Retain, Session, Turn};
 use crate::{tree, treefile};
 use find::{Found, Place};
+use std::path::Path;
 
 /// Runs the command.
 pub fn run(context: &Context, args: &InspectArgs) -> Result<Exit, Failure> {
@@ -84,6 +87,7 @@ enum View {
     Follow,
     Tree,
     Context,
+    Page,
     Change(f64),
 }
 
@@ -101,6 +105,7 @@ impl View {
             args.follow.then_some(Self::Follow),
             args.draw_tree.then_some(Self::Tree),
             args.context.then_some(Self::Context),
+            args.html.is_some().then_some(Self::Page),
             args.until_change.map(Self::Change),
         ];
         let mut asked = asked.into_iter().flatten();
@@ -109,7 +114,8 @@ impl View {
             (Some(view), None) => Ok(view),
             (Some(_), Some(_)) => Err(Failure::usage(
                 "one_view",
-                "--next, --call, --records, --follow, --draw-tree, --context and --until-change are views of their own",
+                "--next, --call, --records, --follow, --draw-tree, --context, --html and --until-change are views of \
+                 their own",
             )
             .hint("give one of them")),
         }
@@ -343,6 +349,10 @@ fn one_of_sound(context: &Context, args: &InspectArgs, place: &Place, view: View
             seen.refuse_damage()?;
             print_context(context, args, &seen, with_turn(&seen, turn)?)?;
         }
+        View::Page => {
+            let written = |path| write_page(context, path, &seen, turn, &now);
+            args.html.as_deref().map_or(Ok(()), written)?;
+        }
         View::State | View::Next | View::Records | View::Follow | View::Change(_) => {
             print_state(context, &seen, turn)?;
         }
@@ -408,6 +418,21 @@ fn print_next(
         context.out.line(&lines.join("\n"))?;
     }
     Ok(Exit::Done)
+}
+
+fn write_page(
+    context: &Context,
+    path: &Path,
+    seen: &Seen,
+    turn: Option<&Turn>,
+    now: &Now<'_>,
+) -> Result<(), Failure> {
+    let page = html::page(seen, &seen.status(context, turn), now);
+    replace(context, path, page.as_bytes()).map_err(|error| {
+        let message = format!("could not write {}: {error}", path.display());
+        Failure::of(Exit::Unexpected, "page_not_written", message)
+            .hint("give a file in a folder that can be written to; nothing else was touched")
+    })
 }
 
 /// The messages for the next model request.
