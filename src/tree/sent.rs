@@ -25,25 +25,34 @@ pub fn refused(tree: &Tree, leaf: Option<&str>) -> Option<String> {
     for index in &path {
         set(&mut says, *index, said(tree, *index));
     }
-    let mut found = Vec::new();
-    sent(tree, &path, &says, &mut found);
-    let bad: HashMap<usize, &Finding> = found
-        .iter()
-        // Pi mends the rest.
-        .filter(|finding| finding.code != UNANSWERED)
-        .filter_map(|finding| Some((finding.line?, finding)))
-        .collect();
-    let at = |index: &usize| tree.entries.get(*index).and_then(|entry| bad.get_key_value(&entry.line));
-    let (place, (line, first)) =
-        path.iter().enumerate().find_map(|(place, index)| Some((place, at(index)?)))?;
-    let above = place.checked_sub(1).and_then(|above| tree.entries.get(*path.get(above)?));
-    let more = if bad.len() > 1 { format!(" (and {} more)", bad.len() - 1) } else { String::new() };
+    let (mut way, first, more) = first_refused(tree, &path, &says)?;
+    // What a compaction hid is sent again above it; so this ends after as many rounds as there are compactions.
+    while let Some((above, ..)) = first_refused(tree, path.get(..way)?, &says) {
+        way = above;
+    }
+    let way = way.checked_sub(1).and_then(|above| tree.entries.get(*path.get(above)?));
+    let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
     Some(format!(
-        "a strict provider refuses what Pi would send from entry {leaf}: on line {line}, {}{more}; go back before it, with /tree in Pi \
-         or `--leaf {}` at the next admit; `turnkeep inspect --context` leaves such results out",
+        "a strict provider refuses what Pi would send from entry {leaf}: on line {}, {}{more}; go back before it, with \
+         /tree in Pi or `--leaf {}` at the next admit; `turnkeep inspect --context` leaves such results out",
+        first.line?,
         first.message,
-        above.map_or("root", name)
+        way.map_or("root", name)
     ))
+}
+
+/// The place on a path of the first entry for which its request is refused, why, and how many more there are.
+fn first_refused(tree: &Tree, path: &[usize], said: &[Option<Said>]) -> Option<(usize, Finding, usize)> {
+    let mut found = Vec::new();
+    sent(tree, path, said, &mut found);
+    // Pi mends the rest.
+    found.retain(|finding| finding.code != UNANSWERED);
+    let mut by_line: HashMap<Option<usize>, Finding> =
+        found.into_iter().map(|finding| (finding.line, finding)).collect();
+    let line = |index: &usize| tree.entries.get(*index).map(|entry| entry.line);
+    let place = path.iter().position(|index| by_line.contains_key(&line(index)))?;
+    let first = by_line.remove(&line(path.get(place)?))?;
+    Some((place, first, by_line.len()))
 }
 
 /// Calls and results on a path from a root down, as Pi would send them. `said` has what each of its entries says.

@@ -209,3 +209,86 @@ fn a_refused_request_is_told_with_a_way_on() {
     first[0] = answers("e1", "x", "c1").replace(r#""parentId":"x""#, r#""parentId":null"#);
     assert!(sent::refused(&tree(&first), Some("e2")).expect("an orphan").contains("`--leaf root`"));
 }
+
+/// One message as it goes to a provider.
+enum Wire<'a> {
+    Model(Vec<&'a str>),
+    Result(&'a str),
+    Other,
+}
+
+/// What Pi makes of a branch: its context, and then the results that lack.
+fn pi_sends<'a>(lines: &[&'a str]) -> Vec<Wire<'a>> {
+    let compaction = lines.iter().rposition(|line| line.starts_with("keeps"));
+    let first = compaction.map_or(0, |at| {
+        let kept = lines[at].trim_start_matches("keeps e").parse::<usize>().expect("a number") - 1;
+        if kept < at { kept } else { at + 1 }
+    });
+    let mut wire = Vec::new();
+    let mut pending: Vec<&str> = Vec::new();
+    let mut answered: Vec<&str> = Vec::new();
+    for line in lines[first..].iter().chain([&"end"]) {
+        let mut words = line.split(' ');
+        match words.next() {
+            Some("result") => {
+                let id = words.next().expect("an id");
+                answered.push(id);
+                wire.push(Wire::Result(id));
+            }
+            Some(kind @ ("asks" | "aborts" | "user" | "end")) => {
+                let lacking = pending.drain(..).filter(|id| !answered.contains(id));
+                wire.extend(lacking.map(Wire::Result));
+                answered.clear();
+                if kind == "asks" {
+                    pending = words.collect();
+                    wire.push(Wire::Model(pending.clone()));
+                } else if kind != "aborts" {
+                    wire.push(Wire::Other);
+                }
+            }
+            _ => {}
+        }
+    }
+    wire
+}
+
+fn provider_refuses(wire: &[Wire<'_>]) -> bool {
+    let mut open: Vec<&str> = Vec::new();
+    wire.iter().any(|message| match message {
+        Wire::Result(id) => {
+            let at = open.iter().position(|open| open == id);
+            at.map(|at| open.remove(at)).is_none()
+        }
+        Wire::Model(_) | Wire::Other if !open.is_empty() => true,
+        Wire::Model(calls) => {
+            open.clone_from(calls);
+            false
+        }
+        Wire::Other => false,
+    })
+}
+
+/// Every branch of five lines: what is found is what a provider refuses, and the way back is one that it takes.
+#[test]
+fn every_short_branch_is_judged_as_a_provider_would() {
+    const LINES: [&str; 8] =
+        ["user", "asks c1", "asks c1 c2", "aborts c1", "result c1", "result c2", "keeps e2", "keeps e3"];
+    let mut both = [0, 0];
+    for number in 0..LINES.len().pow(4) {
+        let line = |at: u32| LINES[number / LINES.len().pow(at) % LINES.len()];
+        let lines: Vec<&str> = std::iter::once("user").chain((0..4).map(line)).collect();
+        let refuses = provider_refuses(&pi_sends(&lines));
+        let tree = tree(&branch(&lines));
+        let told = sent::refused(&tree, Some("e5"));
+        assert_eq!(told.is_some(), refuses, "{lines:?}: {told:?}");
+        both[usize::from(refuses)] += 1;
+        let refusals = ["result-orphan", "result-doubled", "compaction-cut", "user-between"];
+        let is_one = |code: &str| refusals.iter().any(|refusal| code.ends_with(refusal));
+        assert_eq!(codes(&tree).iter().any(|(code, ..)| is_one(code)), refuses, "{lines:?}");
+        if let Some(told) = told {
+            let way = told.split("`--leaf ").nth(1).and_then(|rest| rest.split('`').next()).expect("a way");
+            assert_eq!(sent::refused(&tree, Some(way)), None, "{lines:?}: {told}");
+        }
+    }
+    assert!(both.iter().all(|count| *count > 500), "{both:?}");
+}
