@@ -294,7 +294,8 @@ impl Admission<'_> {
         }
         let marks = desk.record(kinds)?;
         desk.update_tree(turn);
-        let status = desk.status(Some(turn), Asker::Owner)?;
+        let mut status = desk.status(Some(turn), Asker::Owner)?;
+        status.notes.extend(self.tree.as_ref().and_then(|tree| tree.refused.clone()));
         let ticket = desk.turn(turn).map(|turn| crate::status::ticket(&self.args.session, turn));
         let ticket = ticket.ok_or_else(|| Failure::unexpected("the turn is gone"))?;
         for note in &status.notes {
@@ -356,6 +357,8 @@ struct AdmissionTree {
     admitted: AdmittedTree,
     header: Option<Raw>,
     exists: bool,
+    /// Why the request that Pi would build on the leaf is refused.
+    refused: Option<String>,
 }
 
 /// The id in a header line.
@@ -405,13 +408,14 @@ impl AdmissionTree {
                     "the last line of {spelled} has no newline; one is written before anything is appended"
                 ));
             }
-            return Ok(Self { admitted, header: None, exists });
+            let refused = tree::sent::refused(&tree, admitted.leaf.as_deref());
+            return Ok(Self { admitted, header: None, exists, refused });
         }
         if let Some(leaf) = args.leaf.as_deref().filter(|leaf| *leaf != "root") {
             return Err(no_leaf(leaf, "the session file does not exist yet"));
         }
         admitted.header_id = header.as_ref().and_then(header_id);
-        Ok(Self { admitted, header, exists })
+        Ok(Self { admitted, header, exists, refused: None })
     }
 
     /// The leaf that the turn answers on must not vanish in a power cut.

@@ -216,6 +216,7 @@ impl Planner<'_> {
             self.plan.asker = next::Asker::Owner;
         }
         self.check_tree()?;
+        self.warn_of_refused();
         let turn = self.turn().clone();
         let unfinished = turn.current().is_some_and(crate::turn::Attempt::unfinished);
         let adoption = self.adoption()?;
@@ -317,6 +318,14 @@ impl Planner<'_> {
         // Damage to our own entries is told before anything that a person could force.
         branch::plan(&self.session().id, self.turn(), &self.plan.draft.history, tree, Extent::Recover)?;
         Ok(())
+    }
+
+    /// A branch cannot mend what stands above it.
+    fn warn_of_refused(&mut self) {
+        let admitted = self.turn().tree.as_ref();
+        let leaf = admitted.and_then(|admitted| admitted.leaf.as_deref());
+        let refused = self.tree().and_then(|tree| tree::sent::refused(tree, leaf));
+        self.plan.notes.extend(refused);
     }
 
     /// The tree, if it is this turn's to write: no later turn was admitted on it.

@@ -7,6 +7,8 @@ use super::calls::calls;
 use super::finding::{
     Finding, Severity, at_entry, at_header, at_line, at_other, list, name, span, whole_file,
 };
+use super::said::said;
+use super::sent::sent;
 use super::shape::{Shape, set};
 use super::{
     DEPTH_MAX, EntryLine, HeaderFault, Leaf, Other, OtherLine, Parent, Path, Tail, Top, Tree, Writable,
@@ -48,7 +50,9 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         cycles(tree, &shape, &mut found);
         forks(tree, &shape, &mut found);
         leaf(tree, &shape, &mut found);
-        calls(tree, &shape, &mut found);
+        let said: Vec<_> = (0..tree.entries.len()).map(|index| said(tree, index)).collect();
+        calls(tree, &shape, &said, &mut found);
+        sent(tree, &shape.active, &said, &mut found);
     }
     found.sort_by_key(|finding| (finding.line.unwrap_or(0), finding.severity));
     found

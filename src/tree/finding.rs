@@ -51,12 +51,11 @@ pub(super) fn name(entry: &EntryLine) -> &str {
 }
 
 /// Names joined by commas, the many cut short.
-pub(super) fn list(names: impl Iterator<Item = String>) -> String {
-    let names: Vec<String> = names.collect();
-    let shown = names.get(..NAMED_MAX).unwrap_or(&names).join(", ");
-    match names.len().checked_sub(NAMED_MAX) {
-        Some(more) if more > 0 => format!("{shown} and {more} more"),
-        _ => shown,
+pub(super) fn list(mut names: impl Iterator<Item = String>) -> String {
+    let shown = names.by_ref().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+    match names.count() {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

@@ -9,6 +9,8 @@ mod calls;
 pub mod check;
 pub mod finding;
 mod read;
+mod said;
+pub mod sent;
 mod shape;
 #[cfg(test)]
 mod tests;

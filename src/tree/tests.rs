@@ -1,5 +1,7 @@
 //! Every rule of the session tree, on small files.
 
+mod requests;
+
 use super::*;
 use crate::json::Raw;
 use crate::message;
@@ -610,7 +612,8 @@ fn a_result_on_a_sibling_is_damage() {
         found.message,
         "call c1 of a has no result on the active branch, which goes on with r2, but one on another: r1"
     );
-    assert_eq!(codes(&tree(&lines("aborted"))), []);
+    let left_out = [("tree-result-orphan", Severity::Damage, Some(5))];
+    assert_eq!(codes(&tree(&lines("aborted"))), left_out, "nobody asks, and the result is sent");
     let mut chained = lines("toolUse");
     chained[3] = answers("r2", "r1", "c2");
     assert_eq!(codes(&tree(&chained)), []);
@@ -621,7 +624,9 @@ fn a_result_on_a_sibling_is_damage() {
         answers("r1", "u", "c1"),
         said("assistant", "end", Some("a")),
     ]);
-    assert_eq!(codes(&stray), [("tree-forked", Severity::Note, Some(2))]);
+    let expected =
+        [("tree-forked", Severity::Note, Some(2)), ("tree-call-unanswered", Severity::Note, Some(3))];
+    assert_eq!(codes(&stray), expected);
     // A call id used again belongs to the message nearest above.
     chained.insert(4, asks("again", "r2", &["c1"], "toolUse"));
     chained.insert(5, answers("r3", "again", "c1"));

@@ -205,6 +205,14 @@ codes! {
     TreeBookkeepingLeaf "TK109" "tree-bookkeeping-leaf" Note "nothing: Pi goes on from there"
     TreeResultElsewhere "TK110" "tree-result-elsewhere" Damage "a provider refuses such a context: branch before it"
     TreeUserBetween "TK111" "tree-user-between" Note "a provider may refuse such a context"
+    TreeResultOrphan "TK112" "tree-result-orphan" Damage
+        "a provider refuses such a context: branch before it (`/tree` in Pi, `admit --leaf`)"
+    TreeResultDoubled "TK113" "tree-result-doubled" Damage
+        "a provider refuses such a context: branch before it (`/tree` in Pi, `admit --leaf`)"
+    TreeCompactionCut "TK114" "tree-compaction-cut" Damage
+        "a provider refuses such a context: branch before the compaction (`/tree` in Pi, `admit --leaf`)"
+    TreeCallUnanswered "TK115" "tree-call-unanswered" Note
+        "nothing for the request: Pi mends it; find out whether the tool ran"
 }
 
 impl Code {

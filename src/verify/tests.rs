@@ -823,7 +823,8 @@ fn codes_are_stable_and_named_once() {
 /// Each remark that a session file can get has a code of its own.
 #[test]
 fn the_codes_of_session_files_are_those_of_the_tree() {
-    let sources = [include_str!("../tree/check.rs"), include_str!("../tree/calls.rs")];
+    let sources =
+        [include_str!("../tree/check.rs"), include_str!("../tree/calls.rs"), include_str!("../tree/sent.rs")];
     let mut named = BTreeSet::new();
     for source in sources {
         for part in source.split("\"tree-").skip(1) {

@@ -192,9 +192,14 @@ impl Pair<'_> {
             // The turn was admitted on it as it was; what matters to its path is looked at below.
             let of_old = found.offset.is_some_and(|offset| offset < since);
             let as_it_was = match found.code {
-                Code::TreeResultElsewhere | Code::TreeTooDeep => of_old,
+                Code::TreeResultElsewhere
+                | Code::TreeResultOrphan
+                | Code::TreeResultDoubled
+                | Code::TreeTooDeep => of_old,
                 // A copy says what the agent's own entry says.
-                Code::TreeCompactionTarget => of_old || self.is_ours(tree, found.line),
+                Code::TreeCompactionTarget | Code::TreeCompactionCut => {
+                    of_old || self.is_ours(tree, found.line)
+                }
                 _ => false,
             };
             if as_it_was {

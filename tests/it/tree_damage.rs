@@ -509,3 +509,110 @@ fn where_nothing_can_be_created_nothing_is_written() {
     sandbox.write("nowhere", small_tree());
     recover(&sandbox).ok();
 }
+
+// What a strict provider refuses of what the agent would send.
+
+/// Session files that Pi opens and no strict provider takes: what `verify` calls it, the entry to name with its line,
+/// and the entry to go back to.
+fn refused_requests() -> Vec<(&'static str, Vec<Value>, &'static str, &'static str)> {
+    let call = [("c1", "bash", json!({"command": "ls"}))];
+    let answer = |id: &str, parent: &str| entry(id, Some(parent), &tool_result("c1", "bash", "x", false));
+    let asked = |stop: &str| {
+        let mut message = assistant("", &call);
+        message["stopReason"] = json!(stop);
+        vec![header(), entry("a1", None, &user("Go")), entry("a2", Some("a1"), &message)]
+    };
+    let then = |mut lines: Vec<Value>, more: &[Value]| {
+        lines.extend(more.iter().cloned());
+        lines
+    };
+    let said = |id: &str, parent: &str| entry(id, Some(parent), &assistant("Done.", &[]));
+    let compaction = json!({"type": "compaction", "id": "a5", "parentId": "a4", "summary": "s",
+        "firstKeptEntryId": "a3", "tokensBefore": 9, "timestamp": "2026-01-05T09:00:02.000Z"});
+    vec![
+        (
+            "tree-result-orphan",
+            vec![header(), entry("a1", None, &user("Go")), answer("a2", "a1"), said("a3", "a2")],
+            "on line 3, entry a2",
+            "a1",
+        ),
+        (
+            "tree-result-orphan",
+            then(asked("aborted"), &[answer("a3", "a2"), said("a4", "a3")]),
+            "on line 4, entry a3",
+            "a2",
+        ),
+        (
+            "tree-result-doubled",
+            then(asked("toolUse"), &[answer("a3", "a2"), answer("a4", "a3"), said("a5", "a4")]),
+            "on line 5, entry a4",
+            "a3",
+        ),
+        (
+            "tree-compaction-cut",
+            then(asked("toolUse"), &[answer("a3", "a2"), said("a4", "a3"), compaction]),
+            "on line 6, entry a5",
+            "a4",
+        ),
+    ]
+}
+
+fn notes(status: &Value) -> String {
+    status["notes"].to_string()
+}
+
+#[test]
+fn a_file_whose_request_is_refused_is_damaged_and_admitted_on_with_a_note() {
+    for (code, lines, spot, way) in refused_requests() {
+        let sandbox = Sandbox::new();
+        sandbox.write(FILE, tree(&lines));
+        let told = sandbox.run(["--json", "verify", &format!("./{FILE}")]).exits(3).json();
+        assert_eq!(told["findings"].as_array().unwrap().len(), 1, "{told}");
+        assert_eq!(told["findings"][0]["name"], code);
+        let admit = ["--json", "admit", "s", "--text", "Next", "--owner-pid", "none", "--tree", FILE];
+        let ran = sandbox.run(admit).ok();
+        let way = format!("`--leaf {way}` at the next admit");
+        for said in [ran.stderr.clone(), notes(&ran.json())] {
+            assert!(said.contains(spot) && said.contains(&way), "{code}: {said}");
+        }
+        let ticket = text(&ran.json()["ticket"]);
+        sandbox.announce(&ticket, &asks()[..1]);
+        let dry = sandbox.run(["recover", "s", "--dry-run", "--json"]).ok();
+        let done = recover(&sandbox).ok();
+        for said in [notes(&dry.json()), done.stderr.clone(), notes(&done.json())] {
+            assert!(said.contains(spot) && said.contains(&way), "{code}: {said}");
+        }
+        // It was so before the admission: no journal lost it.
+        let told = verdict(&sandbox).exits(0).stdout;
+        assert!(told.contains(code), "{told}");
+        let told = sandbox.run(["--json", "verify", &format!("./{FILE}")]).exits(3).json();
+        assert_eq!(told["findings"][0]["name"], code, "the branch goes on from there");
+    }
+}
+
+#[test]
+fn the_way_that_the_note_tells_is_sound() {
+    for (code, lines, _, way) in refused_requests() {
+        let sandbox = Sandbox::new();
+        sandbox.write(FILE, tree(&lines));
+        let admit =
+            ["--json", "admit", "s", "--text", "x", "--owner-pid", "none", "--tree", FILE, "--leaf", way];
+        for ran in [sandbox.run(admit).ok(), recover(&sandbox).ok()] {
+            assert!(!ran.all().contains("strict provider"), "{code}: {}", ran.all());
+        }
+        let told = sandbox.run(["--json", "verify", &format!("./{FILE}")]).exits(0).stdout;
+        assert!(!told.contains(code), "{told}");
+    }
+}
+
+/// Damage that came after the admission is no old one.
+#[test]
+fn a_request_that_was_spoiled_in_the_turn_is_damage_of_its_file() {
+    let (sandbox, _) = appended();
+    let mut lines = split(&bytes(&sandbox));
+    let mut last: Value = serde_json::from_slice(lines.last().unwrap()).unwrap();
+    (last["parentId"], last["id"]) = (last["id"].clone(), json!("again"));
+    lines.push(format!("{last}\n").into_bytes());
+    std::fs::write(sandbox.path(FILE), lines.concat()).unwrap();
+    assert!(verdict(&sandbox).exits(3).stdout.contains("tree-result-doubled"));
+}
