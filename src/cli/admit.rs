@@ -61,8 +61,11 @@ pub fn input(context: &Context, text: Option<&str>, file: Option<&Path>) -> Resu
         (None, None) => None,
     };
     let Some((text, plain)) = input.filter(|(text, _)| !text.trim().is_empty()) else {
-        return Err(Failure::usage("no_input", "there is no input: give --text TEXT or --input FILE|-")
-            .hint("stdin is read for `-` only; nothing was written"));
+        return Err(Failure::usage(
+            "no_input",
+            "there is no input: give --text TEXT, or a file (`-` for stdin)",
+        )
+        .hint("stdin is read for `-` only; nothing was written"));
     };
     if plain {
         return Ok(Raw::text(&text));
@@ -199,12 +202,14 @@ impl Admission<'_> {
             .and_then(|key| turn.steered.iter().find(|steered| steered.delivery.as_deref() == Some(key)));
         let digest = steered.map_or(turn.input_sha256.as_str().to_owned(), |steered| steered.input.sha256());
         if digest != self.input.sha256() {
-            return Err(Failure::conflict(
-                "other_input",
-                format!("turn {} was admitted under the same key with another input", turn.id),
-            )
-            .with("turn", &turn.id)
-            .hint("a delivery key names one input for ever; use a fresh key for a new one"));
+            let what = match (steered, by_key) {
+                (Some(_), _) => format!("a message that joined turn {} came under the same key", turn.id),
+                (None, Some(_)) => format!("turn {} was admitted under the same key", turn.id),
+                (None, None) => format!("turn {} was admitted before", turn.id),
+            };
+            return Err(Failure::conflict("other_input", format!("{what} with another input"))
+                .with("turn", &turn.id)
+                .hint("a delivery key, and a turn id, names one input for ever; use a fresh one for a new input"));
         }
         if by_key.is_none() && self.args.delivery.is_some() && turn.delivery_key != self.args.delivery {
             return Err(Failure::conflict(
@@ -259,7 +264,10 @@ impl Admission<'_> {
             let calls = if waiting.is_empty() { String::new() } else { format!(" ({})", waiting.join(", ")) };
             let parked = turn.as_ref().is_some_and(|turn| turn.parked.is_some());
             let (state, hint) = if parked {
-                ("parked", "a person looks at it first: `turnkeep recover --unpark --by WHO --why TEXT`")
+                (
+                    "parked",
+                    "a person looks at it first: `turnkeep recover SESSION --unpark --by WHO --why TEXT`",
+                )
             } else if cancelled {
                 ("cancelled and not settled yet", "settle it or recover it first")
             } else {

@@ -264,7 +264,9 @@ pub fn damaged(path: &Path, damage: &[Damage]) -> Failure {
             .hint(format!("`turnkeep verify {session}` shows what is wrong"));
     };
     let turns: Vec<String> = first.turns.iter().map(ToString::to_string).collect();
-    let touched = if turns.is_empty() {
+    let touched = if first.line == 1 {
+        "nothing behind it can be read".to_owned()
+    } else if turns.is_empty() {
         "no unclosed turn is touched".to_owned()
     } else {
         format!("turns touched: {}", turns.join(", "))
@@ -434,7 +436,7 @@ impl From<Refusal> for Failure {
                 Self::of(Exit::Busy, "owner_alive", format!("{error}{}", who.unwrap_or_default()))
                     .with("pid", &pid)
                     .hint(
-                        "wait for it or end it; `turnkeep recover --force --why TEXT` takes the turn over all \
+                        "wait for it or end it; `turnkeep recover SESSION --force --why TEXT` takes the turn over all \
                          the same",
                     )
             }
@@ -460,7 +462,7 @@ impl From<Refusal> for Failure {
             Refusal::OtherTree { .. } => Self::of(Exit::Damaged, "tree_other", &error)
                 .hint("put the right session file back, or name it with --tree-file; nothing was written"),
             Refusal::MovedOn { .. } => Self::conflict("moved_on", &error).hint(
-                "look at both branches with `inspect --draw-tree`; `--force --why TEXT` branches all the same",
+                "look at both branches with `turnkeep inspect SESSION --draw-tree`; `--force --why TEXT` branches all the same",
             ),
             Refusal::Unjournaled { .. } => Self::conflict("unjournaled_result", &error)
                 .hint(

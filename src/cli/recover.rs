@@ -252,11 +252,15 @@ impl Run<'_, '_> {
                 Ok(found.map(|turn| turn.id.clone()))
             }
             Some(id) if session.turn(id).is_some_and(|turn| !turn.is_closed()) => Ok(Some(id.clone())),
+            // What is salvaged was read as a whole, and cannot be read again before its damage is acknowledged.
+            Some(id) if session.is_complete() && session.knows(id) => Ok(None),
             Some(id) => {
                 let id = id.clone();
-                let loaded = self.desk.journal.load_all(Retain::Unclosed)?;
-                if loaded.session.is_some_and(|session| session.knows(&id)) {
-                    return Ok(None);
+                if !session.is_complete() {
+                    let loaded = self.desk.journal.load_all(Retain::Unclosed)?;
+                    if loaded.session.is_some_and(|session| session.knows(&id)) {
+                        return Ok(None);
+                    }
                 }
                 Err(Failure::of(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
                     .hint(select::no_turn_hint(&self.recovery.session)))

@@ -53,8 +53,8 @@ pub fn session_and_turn(name: &str, exists: impl Fn(&str) -> bool) -> (String, O
 /// What to do about a turn that the journal does not know.
 pub fn no_turn_hint(session: &str) -> String {
     format!(
-        "`turnkeep inspect {}` lists the turns; if it was admitted, this journal is an older copy: bring the newest \
-         one back",
+        "`turnkeep inspect {}` lists the turns; if it was admitted, its records are lost here, as of an older copy \
+         of the journal: bring the newest one back",
         super::advice::quoted(session)
     )
 }
@@ -123,7 +123,7 @@ fn unknown(turn: &Turn, word: &str) -> Failure {
     let known =
         if refs.is_empty() { "it has no calls".to_owned() } else { format!("it has {}", refs.join(", ")) };
     Failure::of(Exit::NotFound, "no_call", format!("turn {} has no call {word:?}; {known}", turn.id))
-        .hint("`turnkeep inspect` lists the calls")
+        .hint("`turnkeep inspect SESSION` lists the calls")
 }
 
 fn ambiguous(word: &str, calls: &[&Call]) -> Failure {

@@ -17,10 +17,16 @@ const NO_IDS: &str = "entries of version 1 have no ids";
 pub fn memory_for(bytes: &[u8]) -> u64 {
     /// A line: its places, its id in the index, its children, and a remark about it with path and hint.
     const LINE: u64 = 1024;
+    /// A call, or a result: its place among what waits for an answer, and a remark about it.
+    const CALL: u64 = 512;
     // Parts that are parsed; and text that is decoded anew, each byte of it as the three of U+FFFD.
     let copies = if std::str::from_utf8(bytes).is_ok() { 4 } else { 12 };
     let lines = memchr::memchr_iter(b'\n', bytes).count() as u64 + 1;
-    (bytes.len() as u64).saturating_mul(copies).saturating_add(lines.saturating_mul(LINE))
+    let calls = memchr::memmem::find_iter(bytes, "toolCall").count() as u64;
+    (bytes.len() as u64)
+        .saturating_mul(copies)
+        .saturating_add(lines.saturating_mul(LINE))
+        .saturating_add(calls.saturating_mul(CALL))
 }
 
 /// Reads a session file. Never fails: what is wrong with it is told by [`super::check()`].

@@ -34,7 +34,7 @@ pub fn refused(tree: &Tree, leaf: Option<&str>) -> Option<String> {
     let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
     Some(format!(
         "a strict provider refuses what Pi would send from entry {leaf}: on line {}, {}{more}; go back before it, with \
-         /tree in Pi or `--leaf {}` at the next admit; `turnkeep inspect --context` leaves such results out",
+         /tree in Pi or `--leaf {}` at the next admit; `turnkeep inspect SESSION --context` leaves such results out",
         first.line?,
         first.message,
         way.map_or("root", name)

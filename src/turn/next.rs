@@ -12,7 +12,7 @@ pub enum Do {
     Done,
     /// `turnkeep recover`.
     Recover,
-    /// `turnkeep recover --unpark`.
+    /// `turnkeep recover SESSION --unpark`.
     Unpark,
     /// Start the script again.
     RunScript,

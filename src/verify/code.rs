@@ -82,25 +82,25 @@ codes! {
         "`turnkeep recover` writes what the session file lacks; where it waits (14), once that somebody has acted"
 
     NotUtf8 "TK010" "not-utf8" Damage
-        "bring back a copy, or go on behind it with `turnkeep recover --salvage --why TEXT`"
+        "bring back a copy, or go on behind it with `turnkeep recover SESSION --salvage --why TEXT`"
     Framing "TK011" "framing" Damage
-        "bring back a copy, or go on behind it with `turnkeep recover --salvage --why TEXT`"
+        "bring back a copy, or go on behind it with `turnkeep recover SESSION --salvage --why TEXT`"
     HashMismatch "TK012" "hash-mismatch" Damage
-        "the bytes were changed after they were written: bring back a copy, or go on behind them with `turnkeep recover --salvage --why TEXT`"
+        "the bytes were changed after they were written: bring back a copy, or go on behind them with `turnkeep recover SESSION --salvage --why TEXT`"
     Envelope "TK013" "envelope" Damage
-        "another program wrote this line: find it, then `turnkeep recover --salvage --why TEXT`"
+        "another program wrote this line: find it, then `turnkeep recover SESSION --salvage --why TEXT`"
     UnknownKind "TK014" "unknown-kind" Damage
         "read it with the version that wrote it; this version does not write behind it"
     Fields "TK015" "fields" Damage
-        "another program wrote this line: find it, then `turnkeep recover --salvage --why TEXT`"
+        "another program wrote this line: find it, then `turnkeep recover SESSION --salvage --why TEXT`"
     TooDeep "TK016" "too-deep" Damage
-        "another program wrote this line: find it, then `turnkeep recover --salvage --why TEXT`"
+        "another program wrote this line: find it, then `turnkeep recover SESSION --salvage --why TEXT`"
     Spelling "TK017" "spelling" Damage
-        "another program wrote this line: find it, then `turnkeep recover --salvage --why TEXT`"
+        "another program wrote this line: find it, then `turnkeep recover SESSION --salvage --why TEXT`"
     Chain "TK018" "chain" Damage
-        "records are missing, doubled or moved: bring back a copy, or go on behind it with `turnkeep recover --salvage --why TEXT`"
+        "records are missing, doubled or moved: bring back a copy, or go on behind it with `turnkeep recover SESSION --salvage --why TEXT`"
     Base "TK019" "base" Damage
-        "another program wrote this record: find it, then `turnkeep recover --salvage --why TEXT`"
+        "another program wrote this record: find it, then `turnkeep recover SESSION --salvage --why TEXT`"
     IllegalTransition "TK020" "illegal-transition" Damage
         "see the damage before it first; alone it means that another program wrote this record"
     Policy "TK021" "policy" Damage
@@ -108,7 +108,7 @@ codes! {
     NoGenesis "TK022" "no-genesis" Damage
         "the first record names the session, and `--salvage` needs it: bring back a copy, or move the file away and begin anew"
     DamagedTail "TK023" "damaged-tail" Damage
-        "a crash does not explain these bytes: bring back a copy, or `turnkeep recover --salvage --why TEXT`"
+        "a crash does not explain these bytes: bring back a copy, or `turnkeep recover SESSION --salvage --why TEXT`"
     QuarantineMissing "TK024" "quarantine-missing" Damage
         "bring back the file: it holds bytes that were cut off"
     QuarantineDiffers "TK025" "quarantine-differs" Damage
@@ -157,7 +157,7 @@ codes! {
     TreeMissing "TK070" "tree-missing" Damage
         "put the session file back, or name its new place with --tree-file; the journal has every committed step"
     BranchContent "TK071" "branch-content" Damage
-        "somebody changed the session file: compare the entry with the journal (`turnkeep inspect --records`)"
+        "somebody changed the session file: compare the entry with the journal (`turnkeep inspect SESSION --records`)"
     BranchMarker "TK072" "branch-marker" Damage
         "the journal lost records that the session file knows: bring back a copy of the journal"
     BranchEntryMissing "TK073" "branch-entry-missing" Damage
@@ -199,7 +199,7 @@ codes! {
     TreeCompactionTarget "TK103" "tree-compaction-target" Damage "bring back a copy with the entry that is kept"
     TreeUnknownParent "TK104" "tree-unknown-parent" Damage "bring back a copy with the parent"
     TreeCycle "TK105" "tree-cycle" Damage "bring back a copy, or hang the first entry where it belongs"
-    TreeForked "TK106" "tree-forked" Note "`turnkeep inspect --draw-tree` shows the branches"
+    TreeForked "TK106" "tree-forked" Note "`turnkeep inspect SESSION --draw-tree` shows the branches"
     TreeLeafUndefined "TK107" "tree-leaf-undefined" Damage "take the last line out, or give it an id"
     TreeLeafMissing "TK108" "tree-leaf-missing" Damage "bring back a copy with the entry that the turn was admitted on"
     TreeBookkeepingLeaf "TK109" "tree-bookkeeping-leaf" Note "nothing: Pi goes on from there"

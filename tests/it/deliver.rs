@@ -257,3 +257,41 @@ fn without_a_turn_the_oldest_begun_delivery_is_meant() {
     assert_eq!(sandbox.last("s")["turn"], "t3");
     sandbox.unchanged("s", || sandbox.run(["step", "deliver", "--begin", "--session", "s:t1"]).exits(2));
 }
+
+/// Whoever started a publisher and saw it fail knows no more than anybody else: only a person says what came of it.
+#[test]
+fn a_driver_does_not_say_what_became_of_a_publisher() {
+    let (sandbox, owner) = (Sandbox::new(), Owner::start());
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t", "--delivery", "k"]);
+    sandbox.step_in(&ticket, ["settle", "-"], "reply").ok();
+    let in_env = |words: &[&str]| {
+        sandbox.cmd([&["step", "deliver"], words].concat()).env("TURNKEEP_TICKET", &ticket).go()
+    };
+    in_env(&["--", "sh", "-c", "echo out >>published; exit 1"]).exits(7);
+    for said in [&["--not-sent"][..], &["--receipt", "r"], &["--waive", "--why", "x"]] {
+        sandbox.unchanged("s", || in_env(said).exits(2).says("a person's act needs --session"));
+    }
+    in_env(&["--", "sh", "-c", "echo out >>published"]).exits(7);
+    assert_eq!(std::fs::read_to_string(sandbox.path("published")).unwrap(), "out\n");
+    sandbox.run(["step", "deliver", "--not-sent", "--session", "s", "--by", "ann"]).ok();
+    in_env(&["--", "sh", "-c", "echo out >>published"]).ok();
+    // By hand it begins, and so it ends.
+    let other = sandbox.admit(&owner, "z", &["--turn", "t", "--delivery", "k"]);
+    sandbox.step_in(&other, ["settle", "-"], "reply").ok();
+    let in_env = |words: &[&str]| {
+        sandbox.cmd([&["step", "deliver"], words].concat()).env("TURNKEEP_TICKET", &other).go()
+    };
+    in_env(&["--begin"]).ok();
+    in_env(&["--not-sent"]).ok();
+}
+
+/// What nobody began is not waived by guess.
+#[test]
+fn without_a_turn_nothing_is_waived_that_was_not_begun() {
+    let (sandbox, owner) = (Sandbox::new(), Owner::start());
+    let ticket = sandbox.admit(&owner, "s", &["--turn", "t", "--delivery", "k"]);
+    sandbox.step_in(&ticket, ["settle", "-"], "reply").ok();
+    let waive = ["step", "deliver", "--waive", "--why", "x", "--session"];
+    sandbox.unchanged("s", || sandbox.run([&waive[..], &["s"]].concat()).exits(6).says("name one as s:TURN"));
+    sandbox.run([&waive[..], &["s:t"]].concat()).ok();
+}

@@ -508,3 +508,25 @@ fn a_closed_turn_whose_admission_is_lost_is_gone_on_behind() {
         follow_to_the_end(&sandbox);
     }
 }
+
+/// The turn that is named, or of a ticket that a shell still has, may be another one than the damage is in.
+#[test]
+fn salvage_does_not_depend_on_the_turn_that_is_named() {
+    let ended = |named: &str, ticket: &str| {
+        let sandbox = Sandbox::new();
+        let owner = Owner::start();
+        let first = sandbox.admit(&owner, "s", &["--turn", "t1"]);
+        sandbox.step(&first, ["settle", "--status", "failed"]).ok();
+        sandbox.admit(&owner, "s", &["--turn", "t2", "--text", "Damaged"]);
+        owner.die();
+        let journal = String::from_utf8(sandbox.journal_bytes("s")).unwrap();
+        std::fs::write(sandbox.journal_path("s"), journal.replace("Damaged", "damaged")).unwrap();
+        let words = ["recover", named, "--salvage", "--why", "seen", "--owner-pid", "none"];
+        let code = sandbox.cmd(words).env("TURNKEEP_TICKET", ticket).go().code();
+        (code, sandbox.kinds("s").contains(&"repaired".to_owned()))
+    };
+    assert_eq!(ended("s", ""), (14, true), "the turn that lost records waits for a person");
+    assert_eq!(ended("s:t1", ""), (10, true));
+    assert_eq!(ended("s", "s:t1:1"), (10, true));
+    assert_eq!(ended("s:t9", ""), (8, false), "there is no such turn");
+}

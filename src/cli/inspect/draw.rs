@@ -66,8 +66,9 @@ pub(super) fn run(context: &Context, seen: &Seen, turn: &Turn) -> Result<Exit, F
     let admitted = turn.tree.as_ref();
     if tree.tail == Tail::Empty && admitted.is_some_and(|admitted| admitted.bytes > 0) {
         let message = format!("the session file {} is gone or empty", path.display());
-        return Err(Failure::of(Exit::NotFound, "tree_missing", message)
-            .hint("put the file back, or let `turnkeep recover --tree-file FILE` go on with its new place"));
+        return Err(Failure::of(Exit::NotFound, "tree_missing", message).hint(
+            "put the file back, or let `turnkeep recover SESSION --tree-file FILE` go on with its new place",
+        ));
     }
     let marks = Marks {
         admission: admitted.and_then(|admitted| admitted.leaf.as_deref()),

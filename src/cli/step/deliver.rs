@@ -144,6 +144,12 @@ impl Wanted<'_> {
         let asking = step.ticket.attempt;
         match (self.speaker, &turn.delivery) {
             (Speaker::Person, _) | (Speaker::Hand, Some(_)) => Ok(()),
+            // Whoever only started a publisher has not seen more of it than anybody else.
+            (Speaker::Driver, Some(known))
+                if known.state == DeliveryState::Begun && known.runner.is_some() =>
+            {
+                Err(person::no_session_named())
+            }
             (Speaker::Driver | Speaker::Publisher, Some(known)) if known.attempt == asking => Ok(()),
             (Speaker::Driver | Speaker::Publisher, Some(known)) => Err(Failure::of(
                 Exit::Fenced,
@@ -288,7 +294,7 @@ fn publish(context: &Context, tickets: &Tickets, args: &DeliverArgs) -> Result<E
     step.fence_owner(&turn)?;
     let reply = status::reply(&turn, &history).ok_or_else(|| {
         Failure::conflict("no_reply", format!("turn {} has no reply to deliver", turn.id))
-            .hint("waive the delivery: `turnkeep step deliver --waive --why TEXT`")
+            .hint("the turn is closed: nothing has to be delivered")
     })?;
     let runner = if args.cmd.is_empty() {
         None
@@ -419,6 +425,5 @@ fn delivery_key(turn: &Turn) -> Result<String, Failure> {
 }
 
 fn oldest_begun(session: &Session) -> Option<TurnId> {
-    let begun = session.unclosed().find(|turn| next::begun(turn));
-    begun.or_else(|| session.unclosed().find(|turn| turn.settled.is_some())).map(|turn| turn.id.clone())
+    session.unclosed().find(|turn| next::begun(turn)).map(|turn| turn.id.clone())
 }

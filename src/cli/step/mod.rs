@@ -216,11 +216,15 @@ impl<'a> Step<'a> {
             Exit::Fenced,
             "owner_gone",
             format!(
-                "the owner of attempt {} (pid {pid}) is gone, so anybody may take the turn over",
+                "the owner of attempt {} (pid {pid}) is gone",
                 current.number
             ),
         )
-        .hint(super::context::OWNER_HINT))
+        .hint(format!(
+            "`turnkeep recover {}` takes it over; so that an owner lives on, `admit` and `recover` take --owner-pid $$ or \
+             -- CMD",
+            super::advice::quoted(&self.ticket.session)
+        )))
     }
 
     /// Records and answers.

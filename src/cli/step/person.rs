@@ -250,11 +250,7 @@ impl<'a> Named<'a> {
                 (session, turn, None)
             }
             (None, None) => {
-                return Err(Failure::usage(
-                    "no_session_named",
-                    "a person's act needs --session S, or a --ticket given by hand",
-                )
-                .hint("the ticket in TURNKEEP_TICKET is the driver's and is not taken for a person's word"));
+                return Err(no_session_named());
             }
         };
         let journal = context.open(&session, signal)?;
@@ -265,7 +261,7 @@ impl<'a> Named<'a> {
     fn choose(self, choose: impl Fn(&Session) -> Option<TurnId>) -> Result<Step<'a>, Failure> {
         let chosen = self.turn.clone().or_else(|| self.desk.journal.session().and_then(choose));
         let turn = chosen.ok_or_else(|| {
-            Failure::conflict("no_such_turn", format!("session {} has no turn to act on", self.session))
+            Failure::conflict("no_such_turn", format!("session {} has no such turn to act on", self.session))
                 .hint(format!("`turnkeep inspect {0}` lists the turns; name one as {0}:TURN", self.session))
         })?;
         self.step(turn)
@@ -385,4 +381,10 @@ fn telling(step: Step<'_>, act: Kind, told: &str) -> Result<Exit, Failure> {
     let exit = step.commit(vec![act])?;
     context.out.note(told);
     Ok(exit)
+}
+
+/// A driver's ticket is no person's word.
+pub(super) fn no_session_named() -> Failure {
+    Failure::usage("no_session_named", "a person's act needs --session S, or a --ticket given by hand")
+        .hint("the ticket in TURNKEEP_TICKET is the driver's and is not taken for a person's word")
 }

@@ -389,7 +389,7 @@ fn append_outcome(
     let (turn, history) = step.any_turn()?;
     let known = turn.call(call.r#ref).cloned().ok_or_else(|| {
         Failure::of(Exit::NotFound, "no_call", format!("turn {} has no call {}", turn.id, call.r#ref))
-            .hint("`turnkeep inspect` lists the calls")
+            .hint("`turnkeep inspect SESSION` lists the calls")
     })?;
     match judge_outcome(&history, &known, &outcome) {
         Judged::Accept => step.desk.step(&turn.id, vec![outcome.into()]),

@@ -72,7 +72,7 @@ pub(super) fn settle(context: &Context, tickets: &Tickets, args: &SettleArgs) ->
             "not_settleable",
             format!("turn {} cannot be settled as {status}: {why}", drafted.id),
         )
-        .hint("`turnkeep inspect --next` says what comes first")
+        .hint("`turnkeep inspect SESSION --next` says what comes first")
     })?;
     let reason = args.reason.clone();
     let record = Settled { turn: drafted.id.clone(), attempt: step.ticket.attempt, status, reply, reason };
