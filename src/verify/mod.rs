@@ -270,7 +270,10 @@ pub fn journal(setting: Setting<'_>, path: &Path, place: Place<'_>, heads: &[Hea
         report.add(Finding::new(Code::OtherFormat, path, message).at(1, 0, passed.follower.end));
         return report;
     }
-    let repairs = check_repairs(setting, file.as_ref(), place, &passed, &mut report);
+    let is_its_own = passed.follower.session.as_ref().is_none_or(|session| name(place, session, &mut report));
+    // What another session's journal cut off is kept under the name of that one.
+    let kept_beside = if is_its_own { place } else { Place::Alone };
+    let repairs = check_repairs(setting, file.as_ref(), kept_beside, &passed, &mut report);
     damage(&passed, &repairs, ask.acknowledged, &mut report);
     tail(file.as_ref(), &passed, bytes, &mut report);
     for (head, found) in heads.iter().zip(&passed.found) {
@@ -280,7 +283,6 @@ pub fn journal(setting: Setting<'_>, path: &Path, place: Place<'_>, heads: &[Hea
         }
     }
     if let Some(session) = &passed.follower.session {
-        name(place, session, &mut report);
         state(session, ask.now, &mut report);
     }
     if ask.trees != Trees::No {
@@ -508,15 +510,17 @@ fn torn_kind(file: &dyn StoredFile, offset: u64, bytes: u64) -> Option<String> {
 }
 
 /// Inside a state root a journal has the name that its genesis gives it.
-fn name(place: Place<'_>, session: &Session, report: &mut Report) {
-    let Place::InRoot(_) = place else { return };
+fn name(place: Place<'_>, session: &Session, report: &mut Report) -> bool {
+    let Place::InRoot(_) = place else { return true };
     let belongs = paths::session_file_name(&session.id).ok();
     let has = report.path.file_name().map(|name| name.to_string_lossy().into_owned());
     if belongs != has {
         let belongs = belongs.unwrap_or_else(|| "no name at all".to_owned());
         let message = format!("its genesis names session {:?}, whose journal is {belongs}", session.id);
         report.add(Finding::new(Code::OtherSession, &report.path, message));
+        return false;
     }
+    true
 }
 
 /// What is under way: notes, whatever they say.

@@ -326,6 +326,9 @@ fn a_copy_under_another_name_is_not_the_session() {
     let sandbox = Sandbox::new();
     let owner = Owner::start();
     let ticket = sandbox.admit(&owner, "s", &["--delivery", "k", "--turn", "t1"]);
+    let torn = [&sandbox.journal_bytes("s")[..], b"{\"seq\":"].concat();
+    std::fs::write(sandbox.journal_path("s"), torn).unwrap();
+    sandbox.step(&ticket, ["heartbeat"]).ok();
     let folder = sandbox.journal_path("s").parent().unwrap().to_owned();
     for name in ["s (conflicted copy).jsonl", "t.jsonl"] {
         let copy = folder.join(name);
@@ -339,6 +342,8 @@ fn a_copy_under_another_name_is_not_the_session() {
         let ran = sandbox.run(["--json", "inspect", "--delivery", "k"]).exits(6);
         assert_eq!(ran.json()["session"], "s", "one turn has it");
         ran.says("is the journal of session \"s\", not of");
+        // What was cut off is kept under the name of the session, so a copy lacks nothing.
+        sandbox.run(["verify", copy.to_str().unwrap()]).exits(6);
         // What the copy says is no plan.
         let ran = sandbox.run(["--json", "recover", "--all", "--force", "--why", "x"]).exits(1);
         assert_eq!(
