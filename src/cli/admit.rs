@@ -2,6 +2,7 @@
 //!
 //! The delivery key is looked at first. Everything that can refuse has refused before the first byte is written.
 
+use super::advice;
 use super::args::{AdmitArgs, Mode, WhenBusy};
 use super::become_cmd;
 use super::context::{Context, WithCmd, json_option, milliseconds, nameable, read_file};
@@ -264,14 +265,14 @@ impl Admission<'_> {
             let calls = if waiting.is_empty() { String::new() } else { format!(" ({})", waiting.join(", ")) };
             let parked = turn.as_ref().is_some_and(|turn| turn.parked.is_some());
             let (state, hint) = if parked {
-                (
-                    "parked",
-                    "a person looks at it first: `turnkeep recover SESSION --unpark --by WHO --why TEXT`",
-                )
+                let session = advice::quoted(&self.args.session);
+                let unpark = format!("`turnkeep recover {session} --unpark --by WHO --why TEXT`");
+                ("parked", format!("a person looks at it first: {unpark}"))
             } else if cancelled {
-                ("cancelled and not settled yet", "settle it or recover it first")
+                ("cancelled and not settled yet", "settle it or recover it first".to_owned())
             } else {
-                ("open", "step it, settle it or recover it first; `--when-busy steer` lets the input join it")
+                let steer = "`--when-busy steer` lets the input join it";
+                ("open", format!("step it, settle it or recover it first; {steer}"))
             };
             return Err(Failure::of(Exit::Busy, "turn_open", format!("turn {open} is {state}{calls}"))
                 .with("turn", open)

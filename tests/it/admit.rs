@@ -483,5 +483,5 @@ fn refusals_say_what_helps() {
     sandbox.run(["admit", "p", "--text", "x", "--owner-pid", "none"]).ok();
     let recover = ["--policy", policy.to_str().unwrap(), "recover", "p"];
     sandbox.run(recover).exits(14);
-    sandbox.run(["admit", "p", "--text", "y"]).exits(4).says("is parked").says("recover --unpark");
+    sandbox.run(["admit", "p", "--text", "y"]).exits(4).says("is parked").says("turnkeep recover p --unpark");
 }
