@@ -242,6 +242,8 @@ impl ObjectWriter {
     /// Adds a member whose value is raw JSON.
     #[must_use]
     pub fn raw(mut self, key: &str, value: &str) -> Self {
+        // With what stands around it, and the brace at the end: a long value is not moved for that.
+        self.0.reserve(key.len() + value.len() + 8);
         self.0.push(if self.0.is_empty() { '{' } else { ',' });
         spell(key, &mut self.0);
         self.0.push(':');
