@@ -44,6 +44,9 @@ impl Raw {
         }
         let value: &RawValue =
             serde_json::from_str(text).map_err(|source| RawError::Syntax(source.to_string()))?;
+        if is_compact(value.get()) {
+            return Ok(Self(value.to_owned().into()));
+        }
         Ok(Self::trusted(compact(value.get().to_owned())))
     }
 

@@ -17,8 +17,18 @@ pub(super) struct Composer<'a> {
     pub(super) left_out: HashSet<String>,
     /// Messages that joined and that the agent did not repeat, by the seq of the fact they stand behind.
     pub(super) anchored: HashMap<u64, Vec<usize>>,
+    /// What is said, by the seq of its record.
+    pub(super) said: HashMap<u64, &'a Said>,
     /// A call is unanswered: nothing but results may follow.
     pub(super) waiting: bool,
+}
+
+pub(super) fn said(turn: &Turn) -> HashMap<u64, &Said> {
+    let facts = turn.facts.iter().filter_map(|fact| match &fact.what {
+        What::Said(said) => Some((fact.mark.seq, said)),
+        What::Attempt | What::Steered(_) | What::Answer(_) => None,
+    });
+    facts.collect()
 }
 
 pub(super) fn anchored(turn: &Turn) -> HashMap<u64, Vec<usize>> {
@@ -73,11 +83,11 @@ impl<'a> Composer<'a> {
     pub(super) fn fact(&mut self, fact: &'a Fact, horizon: &Horizon) {
         let What::Said(said) = &fact.what else { return };
         match &said.stands {
-            Stands::Header => {}
             Stands::Model(Ending::Failed(_)) => self.leave_out(said),
             Stands::Model(_) => self.model(fact, said, horizon),
             // Results follow their message, wherever the agent put them.
-            Stands::Results(_) => self.words_beside(fact),
+            Stands::Results(_) if said.words => self.words_beside(fact),
+            Stands::Header | Stands::Results(_) => {}
             Stands::Input => {
                 let forms = self.said_forms(fact, self.input_form());
                 self.push_said(forms, said, Role::Input, self.input_shape());
@@ -128,9 +138,8 @@ impl<'a> Composer<'a> {
     /// A user's words in the same message as results.
     pub(super) fn words_beside(&mut self, fact: &'a Fact) {
         let Some(Kind::Message(message)) = self.record(&fact.mark).map(|record| &record.kind) else { return };
-        // The role that a record tells is that of its message, and only a user's is looked into for words.
-        let meaning = Some(message).filter(|message| message.role == "user").and_then(body::meaning);
-        let Some(words) = meaning.filter(|meaning| meaning.role_word == "user" && !meaning.text.is_empty())
+        let Some(words) =
+            body::meaning(message).filter(|meaning| meaning.role_word == "user" && !meaning.text.is_empty())
         else {
             return;
         };
@@ -227,10 +236,9 @@ impl<'a> Composer<'a> {
         call: &'a Call,
         mark: &Mark,
     ) -> Option<Form<'a>> {
-        let told = self.turn.facts.iter().find(|fact| fact.mark.seq == mark.seq && is_said(fact));
         // One for each result of the message, in its order.
-        let position = match &told?.what {
-            What::Said(Said { stands: Stands::Results(told), .. }) => told
+        let position = match &self.said.get(&mark.seq)?.stands {
+            Stands::Results(told) => told
                 .iter()
                 .position(|index| self.turn.calls.get(*index).is_some_and(|c| c.r#ref == call.r#ref)),
             _ => None,
@@ -269,7 +277,7 @@ impl<'a> Composer<'a> {
 
     pub(super) fn entry_id(&self, mark: &Mark) -> Option<String> {
         match &self.record(mark)?.kind {
-            Kind::Entry(entry) => entry.entry.view().object()?.string("id"),
+            Kind::Entry(_) => self.said.get(&mark.seq)?.entry_id.clone(),
             _ => None,
         }
     }

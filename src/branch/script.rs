@@ -2,7 +2,7 @@
 
 use super::Extent;
 use super::body::Body;
-use super::compose::{Composer, Horizon, anchored, milliseconds};
+use super::compose::{Composer, Horizon, anchored, milliseconds, said};
 use super::found::Found;
 use crate::draft::History;
 use crate::json::Raw;
@@ -153,6 +153,7 @@ impl<'a> Script<'a> {
             parts: Vec::new(),
             left_out: HashSet::new(),
             anchored: anchored(turn),
+            said: said(turn),
             waiting: false,
         }
         .compose(&horizon)
