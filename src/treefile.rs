@@ -46,12 +46,16 @@ pub fn read(storage: &dyn Storage, path: &Path) -> Result<Tree, TreeFileError> {
 /// Reads a session file once more; where it holds what was read as `known`, that is given back and not taken apart again.
 pub fn read_again(storage: &dyn Storage, path: &Path, known: Tree) -> Result<Tree, TreeFileError> {
     let same = known.bytes().map_or(Ok(false), |bytes| storage::holds(storage, path, bytes));
-    if let Ok(true) = same {
-        return Ok(known);
+    match same {
+        Ok(true) => Ok(known),
+        Ok(false) => {
+            // There may not be memory for both.
+            drop(known);
+            read(storage, path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(tree::read(Vec::new())),
+        Err(source) => Err(failed("read", path, source)),
     }
-    // There may not be memory for both. What the system said no to is told by reading.
-    drop(known);
-    read(storage, path)
 }
 
 /// Reads a session file that exists; a link at its end is followed, since the file is the agent's.
