@@ -3,6 +3,7 @@
 //! Pure. Ids come from the records that entries stand for, so whatever was written before is found again, and a
 //! plan made twice writes nothing twice. A line that is there keeps its place. The abandoned branch stays.
 
+mod body;
 mod chain;
 mod compose;
 mod found;
@@ -227,7 +228,7 @@ fn begun_onto(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
         None => 0,
     };
     let own = path.get(below..).filter(|own| own.len() == first)?;
-    let is_the_agents = |(index, part): (&usize, &Part)| {
+    let is_the_agents = |(index, part): (&usize, &Part<'_>)| {
         let entry = tree.entries.get(*index);
         entry.is_some_and(|entry| entry.offset >= since && !places.contains_key(&*entry.id))
             && part.stands_at(tree, *index)
@@ -237,12 +238,12 @@ fn begun_onto(turn: &Turn, history: &History, tree: &Tree) -> Option<String> {
 }
 
 /// The parts that stand, in the agent's own entries, from admission up to `tip`; by the id of their first form.
-fn standing_above(turn: &Turn, tree: &Tree, script: &Script, tip: &str) -> HashSet<String> {
+fn standing_above(turn: &Turn, tree: &Tree, script: &Script<'_>, tip: &str) -> HashSet<String> {
     let since = turn.tree.as_ref().map_or(0, |tree| tree.bytes);
     let path = tree.find(tip).map(|tip| tree.path(tip).entries).unwrap_or_default();
     let later = path.into_iter().filter(|index| tree.entries.get(*index).is_some_and(|e| e.offset >= since));
     // Results stand in the order in which they came: what of them is known now may be in another one.
-    let mut left: VecDeque<&Part> = script.parts.iter().collect();
+    let mut left: VecDeque<&Part<'_>> = script.parts.iter().collect();
     let mut standing = HashSet::new();
     for index in later {
         let results = left.iter().take_while(|part| part.answered.is_some()).count();

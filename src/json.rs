@@ -44,7 +44,10 @@ impl Raw {
         }
         let value: &RawValue =
             serde_json::from_str(text).map_err(|source| RawError::Syntax(source.to_string()))?;
-        Ok(Self::trusted(compact(value.get())))
+        if is_compact(value.get()) {
+            return Ok(Self(value.to_owned().into()));
+        }
+        Ok(Self::trusted(compact(value.get().to_owned())))
     }
 
     /// Plain text, kept as a JSON string.
@@ -72,7 +75,7 @@ impl Raw {
     ///
     /// Its depth is not looked at: it follows from that of the bodies.
     pub fn composed(text: &str) -> Option<Self> {
-        RawValue::from_string(compact(text)).ok().map(|raw| Self(raw.into()))
+        RawValue::from_string(compact(text.to_owned())).ok().map(|raw| Self(raw.into()))
     }
 
     /// Builds a body from text that this library composed itself.
@@ -242,6 +245,8 @@ impl ObjectWriter {
     /// Adds a member whose value is raw JSON.
     #[must_use]
     pub fn raw(mut self, key: &str, value: &str) -> Self {
+        // With what stands around it, and the brace at the end: a long value is not moved for that.
+        self.0.reserve(key.len() + value.len() + 8);
         self.0.push(if self.0.is_empty() { '{' } else { ',' });
         spell(key, &mut self.0);
         self.0.push(':');
@@ -263,7 +268,7 @@ impl ObjectWriter {
             self.0.push('{');
         }
         self.0.push('}');
-        Raw::trusted(compact(&self.0))
+        Raw::trusted(compact(self.0))
     }
 }
 
@@ -322,7 +327,7 @@ pub fn depth(text: &str) -> usize {
     deepest
 }
 
-/// Whether a valid JSON text has no white space outside strings.
+/// Whether a text has no white space outside strings.
 pub fn is_compact(text: &str) -> bool {
     let mut compact = true;
     outside_strings(text, |byte| compact &= !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
@@ -355,7 +360,11 @@ fn outside_strings(text: &str, mut visit: impl FnMut(u8)) {
 }
 
 /// Removes white space outside strings.
-fn compact(text: &str) -> String {
+fn compact(text: String) -> String {
+    // What has none, which is nearly everything, is only looked at, and at memory speed.
+    if is_compact(&text) {
+        return text;
+    }
     let mut scan = Strings::default();
     text.chars()
         .filter(|char| {
@@ -458,6 +467,9 @@ impl Visitor<'_> for TextSeed {
 
 /// A lone surrogate is three bytes here, and one U+FFFD afterwards.
 fn from_wtf8(bytes: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.to_owned();
+    }
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());

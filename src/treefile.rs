@@ -43,6 +43,21 @@ pub fn read(storage: &dyn Storage, path: &Path) -> Result<Tree, TreeFileError> {
     }
 }
 
+/// Reads a session file once more; where it holds what was read as `known`, that is given back and not taken apart again.
+pub fn read_again(storage: &dyn Storage, path: &Path, known: Tree) -> Result<Tree, TreeFileError> {
+    let same = known.bytes().map_or(Ok(false), |bytes| storage::holds(storage, path, bytes));
+    match same {
+        Ok(true) => Ok(known),
+        Ok(false) => {
+            // There may not be memory for both.
+            drop(known);
+            read(storage, path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(tree::read(Vec::new())),
+        Err(source) => Err(failed("read", path, source)),
+    }
+}
+
 /// Reads a session file that exists; a link at its end is followed, since the file is the agent's.
 pub fn load(storage: &dyn Storage, path: &Path) -> io::Result<Tree> {
     let bytes = storage::read_whole(storage, path)?;
@@ -180,6 +195,32 @@ mod tests {
         assert!(read(&there, path).expect("read").header.is_some());
         refusing(&there, OpKind::OpenRead);
         assert!(matches!(read(&there, path), Err(TreeFileError::Io { action: "read", .. })));
+    }
+
+    #[test]
+    fn what_is_read_again_is_what_stands_there_now() {
+        let (path, disk) = (Path::new(FILE), disk(Some(HEADER)));
+        let entry =
+            |id: &str| format!("{HEADER}\n{{\"type\":\"custom\",\"id\":\"{id}\",\"parentId\":null}}\n");
+        let again = |known: Tree| read_again(&disk, path, known).expect("read");
+        let ids = |tree: &Tree| tree.entries.iter().map(|entry| entry.id.to_string()).collect::<Vec<_>>();
+        let mut tree = read(&disk, path).expect("read");
+        for id in ["a", "b", "long", "\u{fffd}", "b"] {
+            disk.write(FILE, entry(id).as_bytes());
+            tree = again(again(tree));
+            assert_eq!((ids(&tree), tree.bytes()), (vec![id.to_owned()], Some(entry(id).as_bytes())));
+        }
+        // Of bytes that are no text, what they are read as is kept, and others may be read as the same.
+        let cut: Vec<u8> = entry("\u{1f600}").into_bytes().into_iter().filter(|byte| *byte != 0x80).collect();
+        disk.write(FILE, &cut);
+        tree = again(tree);
+        assert_eq!((ids(&tree), tree.bytes()), (vec!["\u{fffd}".to_owned()], None));
+        disk.write(FILE, entry("\u{fffd}").as_bytes());
+        assert_eq!(tree.size, entry("\u{fffd}").len() as u64);
+        assert!(again(tree).bytes().is_some());
+        let tree = read(&disk, path).expect("read");
+        refusing(&disk, OpKind::OpenRead);
+        assert!(matches!(read_again(&disk, path, tree), Err(TreeFileError::Io { action: "read", .. })));
     }
 
     #[test]

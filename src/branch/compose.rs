@@ -1,23 +1,34 @@
 //! From the facts of a turn to the parts of its branch: what comes first, what stands for what, what is left out.
 
+use super::body::{self, Body, Source};
 use super::script::{Form, How, Part, Role, Script, Shape};
 use super::{Extent, last_branch};
 use crate::draft::History;
 use crate::json::Raw;
-use crate::message::{self, Ending, Format};
-use crate::record::{At, Kind, Outcome, ReconciledOutcome, Record};
+use crate::message::Ending;
+use crate::record::{At, Kind, Message, Outcome, Record};
 use crate::turn::{Call, Fact, Mark, Said, Stands, Turn, What};
 use std::collections::{HashMap, HashSet};
 
 pub(super) struct Composer<'a> {
     pub(super) turn: &'a Turn,
     pub(super) history: &'a History,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<Part<'a>>,
     pub(super) left_out: HashSet<String>,
     /// Messages that joined and that the agent did not repeat, by the seq of the fact they stand behind.
     pub(super) anchored: HashMap<u64, Vec<usize>>,
+    /// What is said, by the seq of its record.
+    pub(super) said: HashMap<u64, &'a Said>,
     /// A call is unanswered: nothing but results may follow.
     pub(super) waiting: bool,
+}
+
+pub(super) fn said(turn: &Turn) -> HashMap<u64, &Said> {
+    let facts = turn.facts.iter().filter_map(|fact| match &fact.what {
+        What::Said(said) => Some((fact.mark.seq, said)),
+        What::Attempt | What::Steered(_) | What::Answer(_) => None,
+    });
+    facts.collect()
 }
 
 pub(super) fn anchored(turn: &Turn) -> HashMap<u64, Vec<usize>> {
@@ -38,8 +49,8 @@ pub(super) fn anchored(turn: &Turn) -> HashMap<u64, Vec<usize>> {
     anchored
 }
 
-impl Composer<'_> {
-    pub(super) fn compose(mut self, horizon: &Horizon) -> Script {
+impl<'a> Composer<'a> {
+    pub(super) fn compose(mut self, horizon: &Horizon) -> Script<'a> {
         let turn = self.turn;
         if horizon.is_empty() {
             return Script { parts: self.parts, left_out: self.left_out };
@@ -58,7 +69,7 @@ impl Composer<'_> {
             .any(|fact| matches!(&fact.what, What::Said(said) if said.stands == Stands::Input));
         if !has_input {
             let forms = self.input_form().into_iter().collect();
-            self.push(forms, Vec::new(), Role::Input, Shape::User(self.input_text()));
+            self.push(forms, Vec::new(), Role::Input, self.input_shape());
         }
         for fact in &turn.facts {
             if !leads(fact) && horizon.holds(fact) {
@@ -69,31 +80,31 @@ impl Composer<'_> {
         Script { parts: self.parts, left_out: self.left_out }
     }
 
-    pub(super) fn fact(&mut self, fact: &Fact, horizon: &Horizon) {
+    pub(super) fn fact(&mut self, fact: &'a Fact, horizon: &Horizon) {
         let What::Said(said) = &fact.what else { return };
         match &said.stands {
-            Stands::Header => {}
             Stands::Model(Ending::Failed(_)) => self.leave_out(said),
             Stands::Model(_) => self.model(fact, said, horizon),
             // Results follow their message, wherever the agent put them.
-            Stands::Results(_) => self.words_beside(fact),
+            Stands::Results(_) if said.words => self.words_beside(fact),
+            Stands::Header | Stands::Results(_) => {}
             Stands::Input => {
                 let forms = self.said_forms(fact, self.input_form());
-                self.push_said(forms, said, Role::Input, Shape::User(self.input_text()));
+                self.push_said(forms, said, Role::Input, self.input_shape());
             }
             Stands::Steered(index) => {
                 let steered = self.turn.steered.get(*index);
                 let own = steered.map(|steered| self.user_form(&steered.mark, &steered.input));
-                let text = steered.map(|steered| message::text_of(&steered.input)).unwrap_or_default();
+                let input = steered.map_or_else(|| Raw::text(""), |steered| steered.input.clone());
                 let forms = self.said_forms(fact, own);
-                self.push_said(forms, said, Role::Other, Shape::User(text));
+                self.push_said(forms, said, Role::Other, Shape::User(input));
             }
             Stands::System | Stands::User | Stands::Other => self.copy(fact, Role::Other),
         }
     }
 
     /// A model's message and, directly behind it, each known result in the order of its calls.
-    pub(super) fn model(&mut self, fact: &Fact, said: &Said, horizon: &Horizon) {
+    pub(super) fn model(&mut self, fact: &'a Fact, said: &'a Said, horizon: &Horizon) {
         if self.waiting {
             return;
         }
@@ -125,24 +136,21 @@ impl Composer<'_> {
     }
 
     /// A user's words in the same message as results.
-    pub(super) fn words_beside(&mut self, fact: &Fact) {
+    pub(super) fn words_beside(&mut self, fact: &'a Fact) {
         let Some(Kind::Message(message)) = self.record(&fact.mark).map(|record| &record.kind) else { return };
-        let meaning = message
-            .format
-            .parse()
-            .ok()
-            .and_then(|format: Format| message::meaning(format, &message.message).ok());
-        let Some(words) = meaning.filter(|meaning| meaning.role_word == "user" && !meaning.text.is_empty())
+        let Some(words) =
+            body::meaning(message).filter(|meaning| meaning.role_word == "user" && !meaning.text.is_empty())
         else {
             return;
         };
-        let body = message::pi_user(&Raw::text(&words.text), milliseconds_of(&fact.mark.at));
-        let form = Form::apart(self.turn, &fact.mark, "entry.words", How::Message(body));
-        self.push(vec![form], Vec::new(), Role::Other, Shape::User(words.text));
+        let words = Raw::text(&words.text);
+        let how = how(Source::Words(words.clone()), &fact.mark);
+        let form = Form::apart(self.turn, &fact.mark, "entry.words", how);
+        self.push(vec![form], Vec::new(), Role::Other, Shape::User(words));
     }
 
     /// Messages that joined the turn and whose place is directly behind this fact.
-    pub(super) fn steered_behind(&mut self, fact: &Fact, horizon: &Horizon) {
+    pub(super) fn steered_behind(&mut self, fact: &'a Fact, horizon: &Horizon) {
         let turn = self.turn;
         if !horizon.reaches(fact.mark.seq) {
             return;
@@ -150,7 +158,7 @@ impl Composer<'_> {
         for index in self.anchored.remove(&fact.mark.seq).unwrap_or_default() {
             let Some(steered) = turn.steered.get(index) else { continue };
             let forms = vec![self.user_form(&steered.mark, &steered.input)];
-            self.push(forms, Vec::new(), Role::Other, Shape::User(message::text_of(&steered.input)));
+            self.push(forms, Vec::new(), Role::Other, Shape::User(steered.input.clone()));
         }
     }
 
@@ -165,51 +173,56 @@ impl Composer<'_> {
         self.left_out.extend(told);
     }
 
-    pub(super) fn copy(&mut self, fact: &Fact, role: Role) {
+    pub(super) fn copy(&mut self, fact: &'a Fact, role: Role) {
         let What::Said(said) = &fact.what else { return };
         let forms = self.said_forms(fact, None);
         let shape = match self.record(&fact.mark).map(|record| &record.kind) {
-            Some(Kind::Message(message)) => {
-                self.as_pi(message, said, &fact.mark).map_or(Shape::Entry, Shape::Message)
-            }
+            Some(Kind::Message(message)) => Shape::message(self.as_pi(message, said, &fact.mark)),
             _ => Shape::Entry,
         };
         self.push_said(forms, said, role, shape);
     }
 
-    pub(super) fn push_said(&mut self, forms: Vec<Form>, said: &Said, role: Role, shape: Shape) {
+    pub(super) fn push_said(&mut self, forms: Vec<Form<'a>>, said: &Said, role: Role, shape: Shape<'a>) {
         self.push(forms, said.entry_id.iter().cloned().collect(), role, shape);
     }
 
-    pub(super) fn push(&mut self, forms: Vec<Form>, agent_ids: Vec<String>, role: Role, shape: Shape) {
+    pub(super) fn push(
+        &mut self,
+        forms: Vec<Form<'a>>,
+        agent_ids: Vec<String>,
+        role: Role,
+        shape: Shape<'a>,
+    ) {
         if !self.waiting && !forms.is_empty() {
             self.parts.push(Part { forms, agent_ids, role, shape, answered: None, told_by_message: false });
         }
     }
 
     /// The form of a message or entry, then the one of the record that it repeats.
-    pub(super) fn said_forms(&self, fact: &Fact, repeated: Option<Form>) -> Vec<Form> {
+    pub(super) fn said_forms(&self, fact: &'a Fact, repeated: Option<Form<'a>>) -> Vec<Form<'a>> {
         let What::Said(said) = &fact.what else { return Vec::new() };
         let how = match self.record(&fact.mark).map(|record| &record.kind) {
-            Some(Kind::Entry(entry)) => Some(How::Copy(entry.entry.clone())),
-            Some(Kind::Message(message)) => self.as_pi(message, said, &fact.mark).map(How::Message),
+            Some(Kind::Entry(entry)) => Some(How::Copy(&entry.entry)),
+            Some(Kind::Message(message)) => Some(How::Message(self.as_pi(message, said, &fact.mark))),
             _ => None,
         };
         how.map(|how| Form::new(self.turn, &fact.mark, how)).into_iter().chain(repeated).collect()
     }
 
     /// The agent's own tool-result message first, then the recorded answer.
-    pub(super) fn result_forms(&self, call: &Call) -> Vec<Form> {
+    pub(super) fn result_forms(&self, call: &'a Call) -> Vec<Form<'a>> {
         let told = call.told.as_ref().and_then(|mark| match &self.record(mark)?.kind {
-            Kind::Entry(entry) => Some(Form::new(self.turn, mark, How::Copy(entry.entry.clone()))),
+            Kind::Entry(entry) => Some(Form::new(self.turn, mark, How::Copy(&entry.entry))),
             Kind::Message(message) => self.told_in_message(message, call, mark),
             _ => None,
         });
         let answered = call.answer.as_ref().and_then(|answer| {
-            let message = answer_message(call, self.record(&answer.mark)?)?;
-            Some(Form::new(self.turn, &answer.mark, How::Message(message)))
+            let kind =
+                self.record(&answer.mark).map(|record| &record.kind).filter(|kind| body::is_answer(kind))?;
+            Some(Form::new(self.turn, &answer.mark, how(Source::Answer { kind, call }, &answer.mark)))
         });
-        let same = |first: &Form, second: &Form| first.id == second.id;
+        let same = |first: &Form<'_>, second: &Form<'_>| first.id == second.id;
         match (told, answered) {
             (Some(told), Some(answered)) if same(&told, &answered) => vec![told],
             (told, answered) => told.into_iter().chain(answered).collect(),
@@ -219,59 +232,52 @@ impl Composer<'_> {
     /// A message may hold several results; the first has the id of its record, as a message of one has.
     pub(super) fn told_in_message(
         &self,
-        message: &crate::record::Message,
-        call: &Call,
+        message: &'a Message,
+        call: &'a Call,
         mark: &Mark,
-    ) -> Option<Form> {
-        let format: Format = message.format.parse().ok()?;
-        let meaning = message::meaning(format, &message.message).ok()?;
-        let told = self.turn.facts.iter().find(|fact| fact.mark.seq == mark.seq && is_said(fact));
-        let position = match &told?.what {
-            What::Said(Said { stands: Stands::Results(told), .. }) => told
+    ) -> Option<Form<'a>> {
+        // One for each result of the message, in its order.
+        let position = match &self.said.get(&mark.seq)?.stands {
+            Stands::Results(told) => told
                 .iter()
                 .position(|index| self.turn.calls.get(*index).is_some_and(|c| c.r#ref == call.r#ref)),
             _ => None,
         }?;
-        let answer = meaning.answers.into_iter().nth(position)?;
-        let id = call.id.as_deref().unwrap_or_default();
-        let how = message::pi_result(id, &call.tool, &answer.raw, answer.error, milliseconds_of(&mark.at));
         let suffix = if position == 0 { "entry".to_owned() } else { format!("entry.{position}") };
-        Some(Form::apart(self.turn, mark, &suffix, How::Message(how)))
+        let how = how(Source::Told { message, position, call }, mark);
+        Some(Form::apart(self.turn, mark, &suffix, how))
     }
 
-    pub(super) fn as_pi(&self, message: &crate::record::Message, said: &Said, mark: &Mark) -> Option<Raw> {
-        let format: Format = message.format.parse().ok()?;
-        let meaning = message::meaning(format, &message.message).ok()?.with_role(&message.role);
+    pub(super) fn as_pi(&self, message: &'a Message, said: &Said, mark: &Mark) -> Body<'a> {
         let calls = self.turn.calls.get(said.calls.clone()).unwrap_or_default();
-        let ids: Vec<Option<String>> = calls.iter().map(|call| call.id.clone()).collect();
-        Some(message::pi_message(&meaning, &message.message, &ids, milliseconds_of(&mark.at)))
+        Body::new(Source::Said { message, calls }, milliseconds_of(&mark.at))
     }
 
-    pub(super) fn input_form(&self) -> Option<Form> {
+    pub(super) fn input_form(&self) -> Option<Form<'a>> {
         match &self.record(&self.turn.admitted)?.kind {
             Kind::Admitted(admitted) => Some(self.user_form(&self.turn.admitted, &admitted.input)),
             _ => None,
         }
     }
 
-    pub(super) fn input_text(&self) -> String {
+    pub(super) fn input_shape(&self) -> Shape<'a> {
         match self.record(&self.turn.admitted).map(|record| &record.kind) {
-            Some(Kind::Admitted(admitted)) => message::text_of(&admitted.input),
-            _ => String::new(),
+            Some(Kind::Admitted(admitted)) => Shape::User(admitted.input.clone()),
+            _ => Shape::User(Raw::text("")),
         }
     }
 
-    pub(super) fn user_form(&self, mark: &Mark, input: &Raw) -> Form {
-        Form::new(self.turn, mark, How::Message(message::pi_user(input, milliseconds_of(&mark.at))))
+    pub(super) fn user_form(&self, mark: &Mark, input: &Raw) -> Form<'a> {
+        Form::new(self.turn, mark, how(Source::Words(input.clone()), mark))
     }
 
-    pub(super) fn record(&self, mark: &Mark) -> Option<&Record> {
+    pub(super) fn record(&self, mark: &Mark) -> Option<&'a Record> {
         self.history.get(mark.seq)
     }
 
     pub(super) fn entry_id(&self, mark: &Mark) -> Option<String> {
         match &self.record(mark)?.kind {
-            Kind::Entry(entry) => entry.entry.view().object()?.string("id"),
+            Kind::Entry(_) => self.said.get(&mark.seq)?.entry_id.clone(),
             _ => None,
         }
     }
@@ -325,22 +331,9 @@ impl Horizon {
     }
 }
 
-/// The Pi tool-result message that a recorded answer becomes.
-pub(super) fn answer_message(call: &Call, record: &Record) -> Option<Raw> {
-    let id = call.id.as_deref().unwrap_or_default();
-    let timestamp = milliseconds_of(&record.at);
-    let pi = |content: &Raw, error: bool| message::pi_result(id, &call.tool, content, error, timestamp);
-    let message = match &record.kind {
-        Kind::Outcome(result) => pi(&content_of(result), result.error),
-        Kind::Interrupted(interrupted) => pi(&Raw::text(&interrupted.explanation), true),
-        Kind::NotRun(not_run) => pi(&Raw::text(&not_run.explanation), true),
-        Kind::Reconciled(reconciled) => match &reconciled.content {
-            Some(content) => pi(content, reconciled.outcome == ReconciledOutcome::Unknown),
-            None => pi(&Raw::text(&unknown_text(call, &reconciled.by)), true),
-        },
-        _ => return None,
-    };
-    Some(message)
+/// As a message of ours, from the time of its record.
+fn how<'a>(source: Source<'a>, mark: &Mark) -> How<'a> {
+    How::Message(Body::new(source, milliseconds_of(&mark.at)))
 }
 
 /// What is told of a call about which a person could find out nothing.

@@ -1,10 +1,10 @@
 //! What of a branch is on the file already, and how it hangs together.
 
 use super::chain::{self, Link, Memory};
-use super::script::{Form, Part, Script};
+use super::script::{Form, Ids, Part, Script};
 use super::{Extent, Trouble};
 use crate::draft::History;
-use crate::tree::{self, Tree, check};
+use crate::tree::{self, Parent, Tree, check};
 use crate::turn::Turn;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -41,7 +41,7 @@ impl Found {
         turn: &Turn,
         history: &History,
         tree: &Tree,
-        script: &Script,
+        script: &Script<'_>,
         base: Base<'_>,
         extent: Extent,
     ) -> Result<Self, Trouble> {
@@ -97,7 +97,7 @@ impl Found {
     /// Takes in results that the agent itself put on the branch, so that none stands there a second time.
     ///
     /// A recovery has everything on a branch of its own: it takes in only what stands between entries of ours.
-    fn take_in(&mut self, tree: &Tree, script: &Script, standing: &[usize], extent: Extent) {
+    fn take_in(&mut self, tree: &Tree, script: &Script<'_>, standing: &[usize], extent: Extent) {
         let results = script.parts.iter().filter(|part| part.answered.is_some() && !self.has(part));
         let mut results: Vec<usize> =
             results.flat_map(|part| &part.agent_ids).filter_map(|id| tree.find(id)).collect();
@@ -127,22 +127,20 @@ impl Found {
     }
 
     /// Whether a part stands in the agent's own entries alone.
-    pub(super) fn is_the_agents(&self, part: &Part) -> bool {
+    pub(super) fn is_the_agents(&self, part: &Part<'_>) -> bool {
         let own = || part.agent_ids.iter().any(|id| self.own.contains(id));
         self.is_live(part) || (self.form_of(part).is_none() && own())
     }
 
-    pub(super) fn is_live(&self, part: &Part) -> bool {
+    pub(super) fn is_live(&self, part: &Part<'_>) -> bool {
         part.forms.first().is_some_and(|form| self.live.contains(&form.id))
     }
 
-    pub(super) fn check_content(&self, tree: &Tree, script: &Script) -> Result<(), Trouble> {
+    pub(super) fn check_content(&self, tree: &Tree, script: &Script<'_>) -> Result<(), Trouble> {
         let ids = script.ids(self);
         for form in script.parts.iter().flat_map(|part| &part.forms) {
             let Some(index) = self.present.get(&form.id) else { continue };
-            let expected = form.build(None, &|id| ids.map(id));
-            let same = expected.is_none_or(|expected| tree::same_entry(expected.get(), tree.text(*index)));
-            if !same {
+            if !stands_unchanged(form, tree, *index, &ids) {
                 let line = tree.entries.get(*index).map_or(0, |entry| entry.line);
                 return Err(Trouble::Content { line, id: form.id.clone() });
             }
@@ -150,16 +148,29 @@ impl Found {
         Ok(())
     }
 
-    pub(super) fn has(&self, part: &Part) -> bool {
+    pub(super) fn has(&self, part: &Part<'_>) -> bool {
         self.form_of(part).is_some()
             || self.is_live(part)
             || part.agent_ids.iter().any(|id| self.own.contains(id))
     }
 
     /// The form in which a part is there, or was before its line was lost.
-    pub(super) fn form_of<'p>(&self, part: &'p Part) -> Option<&'p Form> {
+    pub(super) fn form_of<'p>(&self, part: &'p Part<'_>) -> Option<&'p Form<'p>> {
         part.forms.iter().find(|form| self.present.contains_key(&form.id) || self.lost.contains(&form.id))
     }
+}
+
+/// Whether an entry of ours says what the journal has it say; one that points at what is left out is not judged.
+fn stands_unchanged(form: &Form<'_>, tree: &Tree, index: usize, ids: &Ids) -> bool {
+    let parent = match tree.entries.get(index).map(|entry| &entry.parent) {
+        Some(Parent::Id(id)) => Some(&**id),
+        Some(Parent::Root | Parent::Missing) | None => None,
+    };
+    // Its parent is of no account here. With the one that it names, a line that nobody touched is the same text, and need
+    // not be taken apart.
+    let expected = form.build(parent, &|id| ids.map(id));
+    let standing = tree.text(index);
+    expected.is_none_or(|expected| expected.get() == standing || tree::same_entry(expected.get(), standing))
 }
 
 pub(super) fn damaged(found: Vec<tree::Finding>) -> Trouble {

@@ -1,22 +1,24 @@
 //! What the branch of a turn has to hold, in order: one part for each fact, in each form in which it may stand.
 
 use super::Extent;
-use super::compose::{Composer, Horizon, anchored, milliseconds};
+use super::body::Body;
+use super::compose::{Composer, Horizon, anchored, milliseconds, said};
 use super::found::Found;
 use crate::draft::History;
 use crate::json::Raw;
-use crate::message::{self};
+use crate::message;
 use crate::tree::{self, Tree};
 use crate::turn::{Mark, Turn};
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 /// One fact, with the forms in which it may stand on the tree; the first is the one to write.
-pub(super) struct Part {
-    pub(super) forms: Vec<Form>,
+pub(super) struct Part<'a> {
+    pub(super) forms: Vec<Form<'a>>,
     /// The agent's own ids of it.
     pub(super) agent_ids: Vec<String>,
     pub(super) role: Role,
-    pub(super) shape: Shape,
+    pub(super) shape: Shape<'a>,
     /// For a result, the record that answered its call first.
     pub(super) answered: Option<u64>,
     /// A result that a message told.
@@ -37,33 +39,42 @@ pub(super) enum Role {
 }
 
 /// What a part looks like to somebody who wrote it without us.
-pub(super) enum Shape {
-    User(String),
-    Message(Raw),
+pub(super) enum Shape<'a> {
+    /// A user's message with the text of this.
+    User(Raw),
+    /// A message like this one, which is composed for the first entry that it is compared with.
+    Message(Body<'a>, OnceCell<Option<Raw>>),
+    /// The result of the call with this id.
     Result(String),
     Entry,
 }
 
-pub(super) struct Form {
+impl<'a> Shape<'a> {
+    pub(super) fn message(body: Body<'a>) -> Self {
+        Self::Message(body, OnceCell::new())
+    }
+}
+
+pub(super) struct Form<'a> {
     pub(super) mark: Mark,
     pub(super) id: String,
-    pub(super) how: How,
+    pub(super) how: How<'a>,
 }
 
-pub(super) enum How {
+pub(super) enum How<'a> {
     /// The agent's own entry under our id.
-    Copy(Raw),
+    Copy(&'a Raw),
     /// A message of ours.
-    Message(Raw),
+    Message(Body<'a>),
 }
 
-impl Form {
-    pub(super) fn new(turn: &Turn, mark: &Mark, how: How) -> Self {
+impl<'a> Form<'a> {
+    pub(super) fn new(turn: &Turn, mark: &Mark, how: How<'a>) -> Self {
         Self::apart(turn, mark, "entry", how)
     }
 
     /// A record that stands as several entries needs an id for each.
-    pub(super) fn apart(turn: &Turn, mark: &Mark, suffix: &str, how: How) -> Self {
+    pub(super) fn apart(turn: &Turn, mark: &Mark, suffix: &str, how: How<'a>) -> Self {
         let id = tree::entry_id(turn.id.as_str(), mark.hash.as_str(), suffix);
         Self { mark: mark.clone(), id, how }
     }
@@ -71,14 +82,14 @@ impl Form {
     pub(super) fn build(&self, parent: Option<&str>, map: &dyn Fn(&str) -> Option<String>) -> Option<Raw> {
         match &self.how {
             How::Copy(entry) => tree::entry_with(entry.get(), &self.id, parent, map),
-            How::Message(message) => {
-                Some(tree::message_entry(&self.id, parent, &milliseconds(&self.mark.at), message))
+            How::Message(body) => {
+                Some(tree::message_entry(&self.id, parent, &milliseconds(&self.mark.at), &body.compose()?))
             }
         }
     }
 }
 
-impl Part {
+impl Part<'_> {
     /// The ids under which it may stand on the tree.
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
         self.forms.iter().map(|form| form.id.as_str()).chain(self.agent_ids.iter().map(String::as_str))
@@ -87,7 +98,7 @@ impl Part {
     /// Whether an entry of the agent's that says the same would be its second record.
     pub(super) fn may_echo(&self, turn: &Turn) -> bool {
         match &self.shape {
-            Shape::Message(_) => true,
+            Shape::Message(..) => true,
             // Before the model speaks, a user's entry is journaled and becomes the form of the input.
             Shape::User(_) => turn.settled.is_some() || turn.has_model_message(),
             Shape::Result(_) => turn.settled.is_some() || self.told_by_message,
@@ -105,10 +116,16 @@ impl Part {
         let Some(raw) = tree.raw_message(index) else { return false };
         let role = tree.role(index);
         match &self.shape {
-            Shape::User(text) => role.as_deref() == Some("user") && message::text_of(&raw) == *text,
+            Shape::User(words) => {
+                role.as_deref() == Some("user") && message::text_of(&raw) == message::text_of(words)
+            }
             // The agent may spell content that is a string as one, and we never do.
-            Shape::Message(message) => {
-                crate::json::same(message.get(), message::pi_opened(&raw).get(), &["timestamp"])
+            Shape::Message(body, composed) => {
+                let message = composed.get_or_init(|| body.compose());
+                let same = |message: &Raw| {
+                    crate::json::same(message.get(), message::pi_opened(&raw).get(), &["timestamp"])
+                };
+                message.as_ref().is_some_and(same)
             }
             Shape::Result(call) => {
                 role.as_deref() == Some("toolResult")
@@ -121,14 +138,14 @@ impl Part {
 }
 
 /// What the branch has to hold, in order.
-pub(super) struct Script {
-    pub(super) parts: Vec<Part>,
+pub(super) struct Script<'a> {
+    pub(super) parts: Vec<Part<'a>>,
     /// The agent's ids of entries that are left out.
     pub(super) left_out: HashSet<String>,
 }
 
-impl Script {
-    pub(super) fn of(turn: &Turn, history: &History, extent: Extent) -> Self {
+impl<'a> Script<'a> {
+    pub(super) fn of(turn: &'a Turn, history: &'a History, extent: Extent) -> Self {
         let horizon = Horizon::of(turn, extent);
         Composer {
             turn,
@@ -136,6 +153,7 @@ impl Script {
             parts: Vec::new(),
             left_out: HashSet::new(),
             anchored: anchored(turn),
+            said: said(turn),
             waiting: false,
         }
         .compose(&horizon)
@@ -145,9 +163,9 @@ impl Script {
     ///
     /// Results that come later than their message follow in the order they come; a recovery writes them in the order
     /// of their calls.
-    pub(super) fn missing(&self, found: &Found, extent: Extent) -> Vec<&Part> {
-        let mut missing: Vec<&Part> = Vec::new();
-        let (mut late, mut asked_before): (Vec<&Part>, bool) = (Vec::new(), false);
+    pub(super) fn missing(&self, found: &Found, extent: Extent) -> Vec<&Part<'a>> {
+        let mut missing: Vec<&Part<'a>> = Vec::new();
+        let (mut late, mut asked_before): (Vec<&Part<'a>>, bool) = (Vec::new(), false);
         for part in &self.parts {
             if part.answered.is_none() {
                 missing.append(&mut late);
@@ -200,7 +218,7 @@ impl Ids {
         Some(self.mapped.get(id).cloned().unwrap_or_else(|| id.to_owned()))
     }
 
-    pub(super) fn leave_out(&mut self, part: &Part) {
+    pub(super) fn leave_out(&mut self, part: &Part<'_>) {
         self.left_out.extend(part.agent_ids.iter().cloned());
     }
 }

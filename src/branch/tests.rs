@@ -1,5 +1,6 @@
 //! The branch: what it holds, in which order and form, what is found again, and what is damage.
 
+use super::body::count;
 use super::*;
 use crate::message::Format;
 use crate::record::{ApprovalDecision, CallRef, Decision, NotRunWhy, Outcome, ReconciledOutcome};
@@ -904,4 +905,32 @@ fn the_plans_of_a_recovery_and_of_its_branch_agree() {
     on_file.write(&branch);
     assert!(planned(&kit, &on_file, Extent::Recover).write.is_empty());
     assert_eq!(raw(on_file.0.lines().last().expect("a line")), *branch.write.last().expect("a marker"));
+}
+
+// How much of it is composed.
+
+#[test]
+fn a_body_is_composed_to_be_written_or_compared_and_only_once() {
+    let (mut kit, mut file) = appending();
+    let calls = kit.ask(&["a:never", "b:never", "c:never"]);
+    for call in [calls[0], calls[1]] {
+        kit.claim(call);
+        kit.answer(call, "some text");
+    }
+    let (_, composed) = count::during(|| planned(&kit, &file, Extent::Steps));
+    assert_eq!(composed, 4, "the input, the message and two results are written");
+    written(&kit, &mut file, Extent::Steps);
+    let tree = file.tree();
+    let (turn, history) = (kit.turn(), &kit.draft.history);
+    let (lost, composed) = count::during(|| lost_by_journal("room", turn, history, &tree));
+    assert_eq!((lost, composed), (None, 0), "whose an entry is, its id tells");
+    let (_, composed) = count::during(|| ours("room", turn, history, &tree));
+    assert_eq!(composed, 0);
+    let (plan, composed) = count::during(|| planned(&kit, &file, Extent::Steps));
+    assert!(plan.write.is_empty());
+    assert_eq!(composed, 4, "each that stands is compared");
+    kit.claim(calls[2]);
+    kit.answer(calls[2], "the last");
+    let (plan, composed) = count::during(|| planned(&kit, &file, Extent::Steps));
+    assert_eq!((plan.write.len(), composed), (1, 5));
 }

@@ -17,7 +17,7 @@ pub(super) struct Writer<'a> {
     turn: &'a Turn,
     tree: &'a Tree,
     /// All parts of the turn, also those that are not to be written now.
-    script: &'a Script,
+    script: &'a Script<'a>,
     found: &'a Found,
     places: HashMap<&'a str, usize>,
     ids: Ids,
@@ -34,7 +34,7 @@ impl<'a> Writer<'a> {
         session: &'a str,
         turn: &'a Turn,
         tree: &'a Tree,
-        script: &'a Script,
+        script: &'a Script<'a>,
         found: &'a Found,
         from: Option<String>,
     ) -> Self {
@@ -63,7 +63,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Plans what is missing at the end.
-    pub(super) fn append(mut self, missing: &[&Part]) -> Result<Plan, Trouble> {
+    pub(super) fn append(mut self, missing: &[&Part<'_>]) -> Result<Plan, Trouble> {
         for part in missing {
             if part.forms.iter().any(|form| self.planned.contains(&form.id)) {
                 continue;
@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
     fn carried(&self, link: &Link) -> usize {
         let marker = link.entries.iter().find_map(|index| self.found.markers.get(index));
         let seq = marker.and_then(|marker| marker.head.split_once(':')?.0.parse::<u64>().ok());
-        let carries = |part: &Part| part.forms.iter().any(|form| Some(form.mark.seq) <= seq);
+        let carries = |part: &Part<'_>| part.forms.iter().any(|form| Some(form.mark.seq) <= seq);
         self.script.parts.iter().rposition(carries).unwrap_or(0)
     }
 
@@ -220,7 +220,7 @@ impl<'a> Writer<'a> {
         self.plan.leaf = Some(id);
     }
 
-    fn write(&mut self, part: &Part, form: Option<&Form>) -> Result<(), Trouble> {
+    fn write(&mut self, part: &Part<'_>, form: Option<&Form<'_>>) -> Result<(), Trouble> {
         let Some(form) = form else { return Ok(()) };
         let parent = self.parent();
         let Some(entry) = form.build(parent.as_deref(), &|id| self.ids.map(id)) else {
@@ -270,7 +270,7 @@ impl Order {
         Self { memory, spoken: None, model: None, models, early }
     }
 
-    fn takes(&mut self, script: &Script, place: usize, index: Option<usize>) -> Result<(), Wrong> {
+    fn takes(&mut self, script: &Script<'_>, place: usize, index: Option<usize>) -> Result<(), Wrong> {
         let Some(part) = script.parts.get(place).filter(|_| self.memory == Memory::Whole) else {
             return Ok(());
         };

@@ -16,6 +16,7 @@ use crate::treefile;
 use crate::turn::decide::Now;
 use crate::turn::next::{Asker, BranchState};
 use crate::turn::{Mark, Session, Turn};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 /// An open journal and what belongs to it.
@@ -28,12 +29,14 @@ pub struct Desk<'a> {
     pub at: At,
     /// Where the session file was moved to, if a person says so.
     pub tree_file: Option<PathBuf>,
+    /// The session file as this command read it last.
+    seen: Cell<Option<Tree>>,
 }
 
 impl<'a> Desk<'a> {
     /// Works on an open journal.
     pub fn new(context: &'a Context, journal: Journal<'a>) -> Self {
-        Self { context, journal, at: context.at(), tree_file: None }
+        Self { context, journal, at: context.at(), tree_file: None, seen: Cell::default() }
     }
 
     /// The state. A journal whose genesis is still to be written has none.
@@ -98,9 +101,16 @@ impl<'a> Desk<'a> {
             return Ok(());
         }
         let history = self.journal.history();
-        let tree = treefile::read(self.context.storage.as_ref(), &path)?;
+        let storage = self.context.storage.as_ref();
+        // Most often nobody wrote to it since this command began.
+        let tree = match self.seen.take() {
+            Some(seen) => treefile::read_again(storage, &path, seen)?,
+            None => treefile::read(storage, &path)?,
+        };
         let extent = turn.tree.as_ref().map_or(Extent::Late, |tree| branch::extent_of(tree.mode));
-        write_branch(self.context, session, turn, history, &tree, &path, extent)
+        let written = write_branch(self.context, session, turn, history, &tree, &path, extent);
+        self.seen.set(Some(tree));
+        written
     }
 
     /// The status document of a turn.

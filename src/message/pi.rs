@@ -65,15 +65,12 @@ pub fn pi_user(input: &Raw, timestamp_ms: i64) -> Raw {
 /// A body that is one already is kept whole but for the id, `isError` where the record says otherwise, and what
 /// [`pi_opened`] does.
 pub fn pi_result(call_id: &str, tool: &str, content: &Raw, is_error: bool, timestamp_ms: i64) -> Raw {
-    let object = content.view().object();
-    if let Some(message) =
-        object.as_ref().filter(|object| object.string("role").as_deref() == Some("toolResult"))
-    {
-        return pi_opened(&readdressed(content, message, call_id, tool, is_error));
-    }
-    let (blocks, beside) = match (&object, content.view()) {
-        (Some(object), _) => result_blocks(object, call_id),
-        (None, View::Array(items)) if !items.is_empty() => (content_blocks(&items), Vec::new()),
+    let (blocks, beside) = match structure(content.get()) {
+        Some(View::Object(message)) if message.string("role").as_deref() == Some("toolResult") => {
+            return pi_opened(&readdressed(content, &message, call_id, tool, is_error));
+        }
+        Some(View::Object(object)) => result_blocks(&object, call_id),
+        Some(View::Array(items)) if !items.is_empty() => (content_blocks(&items), Vec::new()),
         _ => (None, Vec::new()),
     };
     let message = ObjectWriter::default()
@@ -167,7 +164,7 @@ fn opened(message: &Object<'_>) -> Option<String> {
 /// Whether Pi gets past an item of a content: it reads the type of each, and the text of a text.
 fn is_opened(item: &str) -> bool {
     let Some(block) = View::of(item).object() else { return false };
-    block.string("type").as_deref() != Some("text") || block.string("text").is_some()
+    block.string("type").as_deref() != Some("text") || block.get("text").is_some_and(is_string)
 }
 
 pub(super) fn read(raw: &Raw) -> Result<Parts<'_>, MessageError> {
@@ -194,7 +191,7 @@ pub(super) fn read(raw: &Raw) -> Result<Parts<'_>, MessageError> {
 /// A text or image part of any format.
 pub(super) fn part(raw: &str) -> Option<Block<'_>> {
     let object = View::of(raw).object()?;
-    let text = |key: &str| object.get(key).filter(|text| text.starts_with('"'));
+    let text = |key: &str| object.get(key).filter(|text| is_string(text));
     match object.string("type")?.as_str() {
         "text" | "input_text" | "output_text" => text("text").map(|text| Block::Text(Cow::Borrowed(text))),
         "refusal" => text("refusal").map(|text| Block::Text(Cow::Borrowed(text))),
@@ -323,7 +320,7 @@ fn content_blocks(items: &[&str]) -> Option<String> {
 fn is_block(raw: &str) -> bool {
     let Some(block) = View::of(raw).object() else { return false };
     match block.string("type").as_deref() {
-        Some("text") => block.string("text").is_some(),
+        Some("text") => block.get("text").is_some_and(is_string),
         Some("image") => block.get("data").is_some(),
         _ => false,
     }
@@ -331,14 +328,27 @@ fn is_block(raw: &str) -> bool {
 
 /// A body as one text block: a string as itself, in its own spelling, other JSON as its text.
 fn text_block(body: &Raw) -> String {
-    format!("[{}]", as_text(body.get()))
+    let body = body.get();
+    if is_string(body) { text_array(body) } else { text_array(Raw::text(body).get()) }
 }
 
 fn as_text(value: &str) -> String {
-    match View::of(value) {
-        View::String(_) => spelled_block(value),
-        _ => spelled_block(Raw::text(value).get()),
-    }
+    if is_string(value) { spelled_block(value) } else { spelled_block(Raw::text(value).get()) }
+}
+
+/// Whether a JSON value is a string, as its first byte tells: a long one need not be decoded for that.
+fn is_string(value: &str) -> bool {
+    value.starts_with('"')
+}
+
+/// A text as an array of one block; text may be long, so it is copied once.
+fn text_array(spelled: &str) -> String {
+    format!("[{{\"type\":\"text\",\"text\":{spelled}}}]")
+}
+
+/// A value one level deep, if it is no string.
+fn structure(value: &str) -> Option<View<'_>> {
+    (!is_string(value)).then(|| View::of(value))
 }
 
 fn spelled_block(spelled: &str) -> String {
@@ -416,12 +426,20 @@ impl<'a> Edits<'a> {
     }
 
     fn finish(mut self) -> Raw {
-        // From the end, so that earlier places stay where they are.
-        self.list.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
-        let mut text = self.raw.get().to_owned();
-        for (at, bytes, value) in &self.list {
-            text.replace_range(*at..at + bytes, value);
+        if self.list.is_empty() {
+            return self.raw.clone();
         }
+        // In the order of the places; of new keys at the same one the last comes first.
+        self.list.reverse();
+        self.list.sort_by_key(|(at, ..)| *at);
+        let whole = self.raw.get();
+        let (mut text, mut copied) = (String::with_capacity(whole.len()), 0);
+        for (at, bytes, value) in &self.list {
+            text.push_str(whole.get(copied..*at).unwrap_or_default());
+            text.push_str(value);
+            copied = at + bytes;
+        }
+        text.push_str(whole.get(copied..).unwrap_or_default());
         Raw::composed(&text).unwrap_or_else(|| self.raw.clone())
     }
 }

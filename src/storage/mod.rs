@@ -322,6 +322,24 @@ pub fn read_whole(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     read_exact_range(file.as_ref(), 0, file.len()?)
 }
 
+/// Whether a file holds exactly these bytes; links are followed. It is not held a second time for that.
+pub fn holds(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    const PIECE: usize = 1024 * 1024;
+    let file = storage.open_read(&storage.resolve(path)?)?;
+    if file.len()? != bytes.len() as u64 {
+        return Ok(false);
+    }
+    let mut at = 0;
+    for piece in bytes.chunks(PIECE) {
+        let end = at + piece.len() as u64;
+        if read_exact_range(file.as_ref(), at, end)? != piece {
+            return Ok(false);
+        }
+        at = end;
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -57,6 +57,8 @@ pub struct Tree {
     /// Lines that end in CR LF.
     pub crlf: Crlf,
     text: String,
+    /// The text is the file's bytes as they are: all of them were UTF-8.
+    verbatim: bool,
     last: Leaf,
     index: HashMap<Arc<str>, Option<usize>>,
     doubled: BTreeMap<Arc<str>, Vec<usize>>,
@@ -390,6 +392,11 @@ impl Tree {
         };
         let nothing = self.header.is_none() && self.entries.is_empty() && !self.bom;
         nothing && self.others.iter().enumerate().all(cut_off)
+    }
+
+    /// The bytes of the file; `None` where some of them were no text and are not kept.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        self.verbatim.then_some(self.text.as_bytes())
     }
 
     /// Whether a newline has to be written before anything is appended.

@@ -35,13 +35,14 @@ pub fn read(bytes: impl Into<Vec<u8>>) -> Tree {
     let size = bytes.len() as u64;
     let ends = bytes.last() == Some(&b'\n');
     let (text, spans) = decode(bytes);
+    let verbatim = spans.iter().all(|span| !span.lossy);
     let mut reader = Reader::default();
     let count = spans.len();
     for (position, span) in spans.into_iter().enumerate() {
         let ended = ends || position + 1 < count;
         reader.line(&text, position + 1, span, ended);
     }
-    reader.finish(text, size)
+    reader.finish(text, verbatim, size)
 }
 
 /// One line: where it stands in the file and in the decoded text.
@@ -274,7 +275,7 @@ impl Reader {
         kind
     }
 
-    fn finish(self, text: String, size: u64) -> Tree {
+    fn finish(self, text: String, verbatim: bool, size: u64) -> Tree {
         let version_1 = self.is_version_1();
         let up: Vec<Option<usize>> = self
             .entries
@@ -298,6 +299,7 @@ impl Reader {
             tail: self.tail.unwrap_or(if size == 0 { Tail::Empty } else { Tail::Clean }),
             crlf: self.crlf,
             text,
+            verbatim,
             last: self.last.unwrap_or(Leaf::None),
             index: self.index,
             doubled: self.doubled,

@@ -199,6 +199,8 @@ pub struct Said {
     pub stands: Stands,
     /// Its calls: a range of [`Turn::calls`].
     pub calls: Range<usize>,
+    /// Whether a user says something in it, be it beside results.
+    pub words: bool,
 }
 
 /// What a message or entry stands for.

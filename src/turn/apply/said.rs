@@ -26,7 +26,8 @@ impl Turn {
         if kind != "message" {
             ensure(said.calls.is_none(), || format!("an entry of type {kind:?} has no calls"))?;
             let stands = if kind == "session" { Stands::Header } else { Stands::Other };
-            self.say(Said { entry_id: id, stands, calls: self.calls.len()..self.calls.len() }, mark);
+            let calls = self.calls.len()..self.calls.len();
+            self.say(Said { entry_id: id, stands, calls, words: false }, mark);
             return Ok(());
         }
         let raw = object.get("message").ok_or("a message entry holds a message")?;
@@ -59,7 +60,8 @@ impl Turn {
             Role::User => self.user_message(entry_id.as_deref(), meaning),
             Role::Other(_) => Stands::Other,
         };
-        self.say(Said { entry_id, stands, calls: first..self.calls.len() }, mark);
+        let words = meaning.role_word == "user" && !meaning.text.is_empty();
+        self.say(Said { entry_id, stands, calls: first..self.calls.len(), words }, mark);
         Ok(())
     }
 
