@@ -195,7 +195,7 @@ fn a_refused_request_is_told_with_a_way_on() {
         Some(
             "a strict provider refuses what Pi would send from entry e7: on line 5, entry e4 is one more result of \
              call c1 of e2, which e3 answers (and 1 more); go back before it, with /tree in Pi or `--leaf e3` at the \
-             next admit; `turnkeep inspect --context` leaves such results out"
+             next admit; `turnkeep inspect SESSION --context` leaves such results out"
         )
     );
     for sound in [None, Some("e3"), Some("elsewhere")] {
