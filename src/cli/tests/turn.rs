@@ -139,7 +139,13 @@ impl Turns {
     pub(super) fn taken(&self) -> Turn {
         let mut unclosed = self.0.iter().filter(|turn| !turn.is_closed()).peekable();
         let oldest = unclosed.peek().copied();
-        let free = unclosed.find(|turn| turn.holder() == Holder::Free && !turn.waits());
+        // A recover that was killed is gone on with by who asks again.
+        let is_free = |turn: &&Turn| match turn.holder() {
+            Holder::Free => !turn.waits(),
+            Holder::Us => turn.is_unfinished() && !turn.waits(),
+            Holder::Other(_) => false,
+        };
+        let free = unclosed.find(is_free);
         free.or(oldest).or(self.0.last()).cloned().unwrap_or_default()
     }
 
