@@ -138,12 +138,8 @@ impl<'a> Composer<'a> {
     /// A user's words in the same message as results.
     pub(super) fn words_beside(&mut self, fact: &'a Fact) {
         let Some(Kind::Message(message)) = self.record(&fact.mark).map(|record| &record.kind) else { return };
-        let Some(words) =
-            body::meaning(message).filter(|meaning| meaning.role_word == "user" && !meaning.text.is_empty())
-        else {
-            return;
-        };
-        let words = Raw::text(&words.text);
+        let Some(meaning) = body::meaning(message) else { return };
+        let words = Raw::text(&meaning.text);
         let how = how(Source::Words(words.clone()), &fact.mark);
         let form = Form::apart(self.turn, &fact.mark, "entry.words", how);
         self.push(vec![form], Vec::new(), Role::Other, Shape::User(words));

@@ -244,23 +244,23 @@ impl Run<'_, '_> {
         let Some(session) = self.desk.journal.session() else { return Ok(None) };
         match &self.recovery.turn {
             None => {
-                let parked = session.unclosed().find(|turn| turn.parked.is_some());
-                let found = match &self.recovery.unpark {
-                    Some(_) => parked.or_else(|| select::free_turn(session, &now, asking)),
-                    None => select::free_turn(session, &now, asking),
-                };
+                let unparks = self.recovery.unpark.is_some();
+                let parked = session.unclosed().find(|turn| unparks && turn.parked.is_some());
+                let found = parked.or_else(|| select::free_turn(session, &now, asking));
                 Ok(found.map(|turn| turn.id.clone()))
             }
             Some(id) if session.turn(id).is_some_and(|turn| !turn.is_closed()) => Ok(Some(id.clone())),
-            // What is salvaged was read as a whole, and cannot be read again before its damage is acknowledged.
-            Some(id) if session.is_complete() && session.knows(id) => Ok(None),
             Some(id) => {
                 let id = id.clone();
-                if !session.is_complete() {
-                    let loaded = self.desk.journal.load_all(Retain::Unclosed)?;
-                    if loaded.session.is_some_and(|session| session.knows(&id)) {
-                        return Ok(None);
-                    }
+                // What is salvaged was read as a whole, and cannot be read again before its damage is acknowledged.
+                let is_known = if session.is_complete() {
+                    session.knows(&id)
+                } else {
+                    let whole = self.desk.journal.load_all(Retain::Unclosed)?.session;
+                    whole.is_some_and(|session| session.knows(&id))
+                };
+                if is_known {
+                    return Ok(None);
                 }
                 Err(Failure::of(Exit::NotFound, "no_turn", format!("there is no turn {id}"))
                     .hint(select::no_turn_hint(&self.recovery.session)))

@@ -1,12 +1,27 @@
 //! A file of the user's, written anew as a whole: under a temporary name first, then renamed.
 
 use super::context::Context;
+use super::error::{Exit, Failure, chain};
 use crate::storage;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Puts `bytes` in the place of a file, which may be a link to it or not be there yet.
-pub fn replace(context: &Context, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Puts `bytes` in the place of a file, which may be a link to it or not be there yet. Durable when this returns;
+/// `kind` and `hint` tell what it means that it could not be written.
+pub fn replace(
+    context: &Context,
+    path: &Path,
+    bytes: &[u8],
+    kind: &'static str,
+    hint: &str,
+) -> Result<(), Failure> {
+    try_replace(context, path, bytes).map_err(|error| {
+        let message = format!("could not write {}: {}", path.display(), chain(&error));
+        Failure::of(Exit::Unexpected, kind, message).hint(hint)
+    })
+}
+
+fn try_replace(context: &Context, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let storage = context.storage.as_ref();
     let path = match storage.resolve(path) {
         Ok(real) => real,

@@ -7,7 +7,7 @@ mod junit;
 
 use super::args::VerifyArgs;
 use super::context::Context;
-use super::error::{Exit, Failure, chain};
+use super::error::{Exit, Failure};
 use super::output::one_line;
 use super::replace::{replace, spelled_once};
 use crate::paths::{PathError, Root};
@@ -28,6 +28,9 @@ const SNIFFED_BYTES: usize = 64 * 1024;
 const HEADS_LINE_MAX: u64 = 64 * 1024;
 /// What a head that is demanded takes beside the bytes of its line, its verdict included.
 const HEAD_COST: u64 = 1024;
+
+/// What to make of a file beside the verdicts that could not be written.
+const VERDICTS_STAND: &str = "every verdict above stands";
 
 /// Runs the command.
 pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
@@ -81,10 +84,7 @@ pub fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
 
 fn write_report(context: &Context, path: &Path, reports: &[Report]) -> Result<(), Failure> {
     let document = junit::document(reports).map_err(Failure::unexpected)?;
-    replace(context, path, document.as_bytes()).map_err(|error| {
-        let message = format!("could not write {}: {}", path.display(), chain(&error));
-        Failure::of(Exit::Unexpected, "report_not_written", message).hint("every verdict above stands")
-    })
+    replace(context, path, document.as_bytes(), "report_not_written", VERDICTS_STAND)
 }
 
 /// Something to check.
@@ -419,7 +419,6 @@ fn print(context: &Context, report: &Report) -> Result<(), Failure> {
     }
     for finding in &report.findings {
         context.out.line(&told(finding))?;
-        context.out.line(&format!("  hint: {}", finding.hint))?;
     }
     context.out.line(&verdict_line(report))
 }
@@ -436,7 +435,8 @@ fn told(finding: &Finding) -> String {
         turns => format!("; turns touched: {}", turns.join(", ")),
     };
     let severity = finding.severity.word();
-    one_line(&format!("{code} {name} {severity} {place}: {}{touched}", finding.message))
+    let found = one_line(&format!("{code} {name} {severity} {place}: {}{touched}", finding.message));
+    format!("{found}\n  hint: {}", finding.hint)
 }
 
 fn verdict_line(report: &Report) -> String {
@@ -517,8 +517,5 @@ fn write_heads(context: &Context, path: &Path, reports: &[Report]) -> Result<(),
         lines.insert(&report.path, line);
     }
     let bytes: Vec<u8> = lines.into_values().flatten().collect();
-    replace(context, path, &bytes).map_err(|error| {
-        let message = format!("could not write {}: {}", path.display(), chain(&error));
-        Failure::of(Exit::Unexpected, "heads_not_written", message).hint("every verdict above stands")
-    })
+    replace(context, path, &bytes, "heads_not_written", VERDICTS_STAND)
 }

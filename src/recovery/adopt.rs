@@ -11,9 +11,13 @@ use crate::json::Raw;
 use crate::message::{self, Format, Meaning, Role};
 use crate::policy::Policy;
 use crate::record::{Attempt, CallIntent, CallRef, Cause, Entry, TurnId, Unparked};
+use crate::tree::finding::list_of;
 use crate::tree::{Parent, Tree};
 use crate::turn::{Session, Turn, What};
 use std::collections::HashSet;
+
+/// Entries that a note names at most.
+const NAMED_MAX: usize = 5;
 
 /// What was found on the tree after admission.
 #[derive(Debug, Clone, Default)]
@@ -230,31 +234,21 @@ fn report_foreign(adoption: &mut Adoption, turn: &Turn, tree: &Tree, known: &Has
     let by_user = foreign.iter().find(|index| tree.role(**index).as_deref() == Some("user"));
     adoption.moved_on = by_user.and_then(|index| tree.entries.get(*index)).map(|entry| entry.line);
     if !foreign.is_empty() {
-        let lines: Vec<String> = foreign
+        let lines = foreign
             .iter()
             .filter_map(|index| tree.entries.get(*index))
-            .map(|entry| format!("{} (line {})", entry.id, entry.line))
-            .take(5)
-            .collect();
+            .map(|entry| format!("{} (line {})", entry.id, entry.line));
         let entries = if foreign.len() == 1 { "entry" } else { "entries" };
-        let more = foreign.len() - lines.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         adoption.notes.push(format!(
-            "the session file has {} {entries} since admission that this turn does not have: {}{more}",
+            "the session file has {} {entries} since admission that this turn does not have: {}",
             foreign.len(),
-            lines.join(", ")
+            list_of(NAMED_MAX, lines)
         ));
     }
     let leaves = leaves_since(turn, tree);
     if !foreign.is_empty() && leaves.len() > 1 {
-        let named: Vec<&str> = leaves.iter().take(5).copied().collect();
-        let more = leaves.len() - named.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        adoption.notes.push(format!(
-            "the session file has {} leaves since admission: {}{more}",
-            leaves.len(),
-            named.join(", ")
-        ));
+        let named = list_of(NAMED_MAX, leaves.iter().map(|id| (*id).to_owned()));
+        adoption.notes.push(format!("the session file has {} leaves since admission: {named}", leaves.len()));
     }
     if let Some(last) = tree.last_entry().filter(|last| foreign.contains(last)) {
         let last = tree.entries.get(last).map(|entry| entry.id.to_string()).unwrap_or_default();

@@ -51,8 +51,13 @@ pub(super) fn name(entry: &EntryLine) -> &str {
 }
 
 /// Names joined by commas, the many cut short.
-pub(super) fn list(mut names: impl Iterator<Item = String>) -> String {
-    let shown = names.by_ref().take(NAMED_MAX).collect::<Vec<_>>().join(", ");
+pub(crate) fn list(names: impl Iterator<Item = String>) -> String {
+    list_of(NAMED_MAX, names)
+}
+
+/// The same, cut to `most`.
+pub(crate) fn list_of(most: usize, mut names: impl Iterator<Item = String>) -> String {
+    let shown = names.by_ref().take(most).collect::<Vec<_>>().join(", ");
     match names.count() {
         0 => shown,
         more => format!("{shown} and {more} more"),

@@ -13,6 +13,7 @@ use crate::lock;
 use crate::record::Kind;
 use crate::recovery;
 use crate::storage::{Storage, StoredFile};
+use crate::tree::finding::list;
 use crate::tree::{self, Parent, Tail, Tree};
 use crate::treefile;
 use crate::turn::{Retain, Session, Turn};
@@ -20,9 +21,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Ids named in one message; the rest is counted.
-const NAMED_MAX: usize = 20;
 
 /// What is to be said about a session file as such.
 pub(super) fn file(path: &Path, tree: &Tree, report: &mut Report) {
@@ -253,7 +251,7 @@ impl Pair<'_> {
             let message = format!(
                 "the branch of turn {} lacks {}, and a later turn was admitted behind it: they were lost from its end, or came too late to be written",
                 self.turn.id,
-                named(&lacking)
+                list(lacking.into_iter())
             );
             self.add(Code::BranchEntryMissing, message).severity = Severity::Warning;
         }
@@ -271,7 +269,7 @@ impl Pair<'_> {
         if !there.lost.is_empty() {
             let message = format!(
                 "entries were lost in the middle of the branch, and what stands behind them still names them: {}",
-                named(&there.lost)
+                list(there.lost.iter().cloned())
             );
             self.add(Code::BranchEntryMissing, message);
             return None;
@@ -328,7 +326,7 @@ impl Pair<'_> {
         let ids: Vec<String> = planned.iter().flat_map(|plan| &plan.write).filter_map(entry_id).collect();
         match ids.len() {
             0 => ": another writer's line is its last one".to_owned(),
-            _ => format!("; it lacks {}", named(&ids)),
+            _ => format!("; it lacks {}", list(ids.into_iter())),
         }
     }
 
@@ -441,15 +439,6 @@ impl<'a> Known<'a> {
 
 fn entry_id(entry: &Raw) -> Option<String> {
     entry.view().object()?.string("id")
-}
-
-/// Ids joined by commas, the many cut short.
-fn named(ids: &[String]) -> String {
-    let named = ids.get(..NAMED_MAX).unwrap_or(ids).join(", ");
-    match ids.len().checked_sub(NAMED_MAX) {
-        Some(more) if more > 0 => format!("{named} and {more} more"),
-        _ => named,
-    }
 }
 
 fn at(code: Code, path: &Path, entry: &tree::EntryLine, message: String) -> Finding {

@@ -218,31 +218,31 @@ pub(super) fn by_delivery(
         None => all(context)?,
     };
     let spelled = format!("\"delivery\":{}", Raw::text(key).get());
-    let (mut is_known, mut shown) = (false, None);
-    let mut failures = Vec::new();
+    let (mut known, mut failures) = (Vec::new(), Vec::new());
     for place in &places {
         match with_key(context, place, key, spelled.as_bytes()) {
-            Ok(None) => {}
-            Ok(Some(place)) => {
-                is_known = true;
-                match view(&place) {
-                    Ok(exit) => shown = Some(shown.map_or(exit, |before| worse(before, exit))),
-                    Err(failure) => failures.push(failure),
-                }
-            }
+            Ok(place) => known.extend(place),
             Err(failure) => failures.push(failure),
         }
     }
-    if !is_known {
+    if known.is_empty() {
         return Err(nobody_has(context, &places, key));
     }
-    match (shown, worst_of(context, failures)) {
-        (Some(exit), None) => Ok(exit),
-        (Some(exit), Some(failure)) => {
+    let mut shown = Vec::new();
+    for place in &known {
+        match view(place) {
+            Ok(exit) => shown.push(exit),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    let exit = shown.iter().copied().fold(Exit::Done, worse);
+    match worst_of(context, failures) {
+        None => Ok(exit),
+        Some(failure) if shown.is_empty() => Err(failure),
+        Some(failure) => {
             context.out.note(&failure.message);
             Ok(worse(exit, failure.exit))
         }
-        (None, failure) => Err(failure.unwrap_or_else(|| Failure::unexpected("nothing was shown"))),
     }
 }
 

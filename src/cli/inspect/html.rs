@@ -6,11 +6,12 @@ use super::super::output::brief;
 use super::Seen;
 use super::show::{short_time, size_text, uncertain};
 use crate::message;
-use crate::record::At;
+use crate::record::{At, CallRef};
 use crate::status::{self, Status};
 use crate::turn::decide::Now;
 use crate::turn::{Attempt, Call, Turn};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::collections::HashMap;
 
 const STYLE: &str = "
 body { font: 14px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; }
@@ -60,8 +61,8 @@ fn head(seen: &Seen) -> String {
 fn one_turn(seen: &Seen, turn: &Turn, now: &Now<'_>) -> Markup {
     let span = Span::of(turn);
     let input = status::input(turn, &seen.history).map(|input| message::text_of(&input)).unwrap_or_default();
-    let uncertain = uncertain(turn, now);
-    let why = |call: &Call| uncertain.iter().find(|(other, _)| other.r#ref == call.r#ref).map(|(_, why)| why);
+    let uncertain: HashMap<CallRef, String> =
+        uncertain(turn, now).into_iter().map(|(call, why)| (call.r#ref, why)).collect();
     html! {
         h2 { "turn " (turn.id) ": " (status::state(turn)) }
         p { (brief(&input, 400)) }
@@ -78,8 +79,9 @@ fn one_turn(seen: &Seen, turn: &Turn, now: &Now<'_>) -> Markup {
                 }
             }
             @for call in &turn.calls {
-                tr .uncertain[why(call).is_some()] {
-                    td { (call_text(call)) @if let Some(why) = why(call) { ": " (why) } }
+                @let why = uncertain.get(&call.r#ref);
+                tr .uncertain[why.is_some()] {
+                    td { (call_text(call)) @if let Some(why) = why { ": " (why) } }
                     td { (call_bar(&span, call)) }
                 }
             }

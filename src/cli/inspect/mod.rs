@@ -428,11 +428,8 @@ fn write_page(
     now: &Now<'_>,
 ) -> Result<(), Failure> {
     let page = html::page(seen, &seen.status(context, turn), now);
-    replace(context, path, page.as_bytes()).map_err(|error| {
-        let message = format!("could not write {}: {error}", path.display());
-        Failure::of(Exit::Unexpected, "page_not_written", message)
-            .hint("give a file in a folder that can be written to; nothing else was touched")
-    })
+    let hint = "give a file in a folder that can be written to; nothing else was touched";
+    replace(context, path, page.as_bytes(), "page_not_written", hint)
 }
 
 /// The messages for the next model request.

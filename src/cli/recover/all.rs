@@ -281,8 +281,7 @@ fn print(context: &Context, planned: &Planned) -> Result<(), Failure> {
 
 /// A process that recovers the turn and becomes CMD.
 fn start(context: &Context, args: &RecoverArgs, planned: &Planned, wait: &str) -> Result<Child, Failure> {
-    let unexpected = |error: std::io::Error| Failure::unexpected(error);
-    let own = std::env::current_exe().map_err(unexpected)?;
+    let own = std::env::current_exe().map_err(Failure::unexpected)?;
     let mut command = Command::new(own);
     command.arg("--root").arg(context.root.path()).args(["--wait", wait]);
     command.arg("--max-record").arg(context.line_bytes_max.to_string());
@@ -304,7 +303,7 @@ fn start(context: &Context, args: &RecoverArgs, planned: &Planned, wait: &str) -
     }
     command.arg(format!("{}:{}", planned.session, planned.turn)).arg("--").args(&args.cmd);
     command.env_remove("TURNKEEP_TICKET");
-    command.spawn().map_err(unexpected)
+    command.spawn().map_err(Failure::unexpected)
 }
 
 /// Whether the process that was started got the turn and wrote all of its takeover: then its exit status is CMD's, and

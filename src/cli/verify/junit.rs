@@ -17,11 +17,7 @@ pub(super) fn document(reports: &[Report]) -> Result<String, quick_junit::Serial
 }
 
 fn case(report: &Report) -> TestCase {
-    let findings: Vec<String> = report
-        .findings
-        .iter()
-        .map(|finding| format!("{}\n  hint: {}\n", told(finding), finding.hint))
-        .collect();
+    let findings: Vec<String> = report.findings.iter().map(|finding| told(finding) + "\n").collect();
     let findings = findings.concat();
     let mut status = match report.worst() {
         Severity::Note | Severity::Warning => TestCaseStatus::success(),
